@@ -1,0 +1,7 @@
+//! The KV Atlas service: ingest of engine events, and lookups over gRPC.
+//!
+//! Layers, each importing only the ones before it: `kvatlas_index` <- [`wire`], [`ingest`] <- gRPC, admin, fleet <- the binary.
+
+pub mod ingest;
+pub mod ops;
+pub mod wire;

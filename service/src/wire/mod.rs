@@ -1,0 +1,1 @@
+//! Engine wires: frames, payload decoding, content hashing, the engines' own hash algorithms.
