@@ -1,5 +1,7 @@
 //! Admission of one rank's events: cursor, normalizer, trust, and the subscriber that feeds them.
 
+mod spec;
 mod status;
 
+pub use spec::{Engine, IngestLimits, RankEndpoint, WorkerSpec};
 pub use status::{RankStatus, Trust};

@@ -1,0 +1,116 @@
+//! What ingest has to know about a worker: the resolved settings, after configuration was checked.
+//!
+//! The layers above turn flags, files and RPCs into these; ingest sees nothing else of them.
+
+use std::time::Duration;
+
+/// Which engine a worker runs. Decides only what the wire leaves open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Engine {
+    /// Not said: nothing is taken for granted.
+    #[default]
+    Auto,
+    /// vLLM.
+    Vllm,
+    /// SGLang. Its first batch is always the start-up clear, so a first live sequence of 1 has lost nothing.
+    Sglang,
+}
+
+/// Where one data-parallel rank publishes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RankEndpoint {
+    /// Data-parallel rank.
+    pub rank: u32,
+    /// Event publisher: `tcp://host:port` or `ipc://path`.
+    pub events: String,
+    /// Replay endpoint, if the publisher has one.
+    pub replay: Option<String>,
+}
+
+/// One worker as registered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WorkerSpec {
+    /// Its name (a URL, commonly). Names it in logs and status pages.
+    pub id: String,
+    /// Model it serves.
+    pub model: String,
+    /// Routing group within the model.
+    pub routing_group: String,
+    /// Tokens in a block (the engine's page size), at least 1.
+    pub block_size: u32,
+    /// Which engine it is.
+    pub engine: Engine,
+    /// Its ranks, at least one, with distinct rank numbers.
+    pub ranks: Vec<RankEndpoint>,
+    /// Prefix of the topics to subscribe to; empty for all.
+    pub topic: String,
+    /// The engine announces reused blocks again (`kv_cache_report_mode=full`). Nothing on the wire says so. With it,
+    /// answers are upper bounds.
+    pub report_mode_full: bool,
+    /// The engine hashes pairs of tokens (EAGLE): lookups of its blocks are made of pairs.
+    pub bigram: bool,
+    /// Recompute one of this many stored events the engine's own way, and count whether the hashes agree; 0 for never.
+    pub hash_check_every: u32,
+    /// The engine's hash seed (`PYTHONHASHSEED`), where it is set.
+    pub hash_seed: Option<String>,
+}
+
+/// Bounds and deadlines of ingest, the same for every rank. Reaching one is counted and shown in the rank's status.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IngestLimits {
+    /// Largest message (all its frames together) that is read from a peer; more ends the connection.
+    pub message_bytes_max: usize,
+    /// Batches waiting between the socket and the cursor; more are dropped, seen as a gap and fetched again.
+    pub queue_batches_max: usize,
+    /// Bytes waiting there.
+    pub queue_bytes_max: usize,
+    /// Batches held behind a gap while its replay runs; more give the replay up.
+    pub held_batches_max: usize,
+    /// Bytes held there.
+    pub held_bytes_max: usize,
+    /// Batches that may be missing for good before the rank's blocks are dropped.
+    pub repairable_batches_max: u64,
+    /// A replay that says nothing for so long has failed.
+    pub replay_silence_max: Duration,
+    /// A replay that takes longer than this in all has failed.
+    pub replay_duration_max: Duration,
+    /// Requests made to close one gap, as long as each gets further than the one before.
+    pub replay_requests_max: u32,
+    /// Applied batches whose payload hash is remembered, to recognise a publisher's next life.
+    pub payload_hashes_max: usize,
+    /// A connected rank that was silent for so long is asked for the batch it sent last.
+    pub idle_probe: Duration,
+    /// KV-cache groups whose kind is remembered for one rank.
+    pub groups_max: usize,
+    /// Blocks in one stored event, or names in one removal, at most.
+    pub event_blocks_max: usize,
+    /// First pause before a connection is tried again; doubles up to [`Self::reconnect_max`].
+    pub reconnect_min: Duration,
+    /// Longest pause before a connection is tried again.
+    pub reconnect_max: Duration,
+    /// Time that connecting and the handshake may take together.
+    pub handshake_max: Duration,
+}
+
+impl Default for IngestLimits {
+    fn default() -> Self {
+        Self {
+            message_bytes_max: 64 << 20,
+            queue_batches_max: 8_192,
+            queue_bytes_max: 128 << 20,
+            held_batches_max: 16_384,
+            held_bytes_max: 128 << 20,
+            repairable_batches_max: 64,
+            replay_silence_max: Duration::from_secs(2),
+            replay_duration_max: Duration::from_secs(60),
+            replay_requests_max: 16,
+            payload_hashes_max: 512,
+            idle_probe: Duration::from_secs(10),
+            groups_max: 64,
+            event_blocks_max: 1 << 20,
+            reconnect_min: Duration::from_millis(100),
+            reconnect_max: Duration::from_secs(2),
+            handshake_max: Duration::from_secs(5),
+        }
+    }
+}
