@@ -2,6 +2,7 @@
 //!
 //! Layers, each importing only the ones before it: `kvatlas_index` <- [`wire`], [`ingest`] <- gRPC, admin, fleet <- the binary.
 
+pub mod grpc;
 pub mod ingest;
 pub mod ops;
 pub mod wire;
