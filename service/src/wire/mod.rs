@@ -1,1 +1,26 @@
-//! Engine wires: frames, payload decoding, content hashing, the engines' own hash algorithms.
+//! Engine wires: what vLLM and SGLang send, as engine-neutral events.
+//!
+//! - [`decode_batch`]: one msgpack payload to events that borrow from it. A field that cannot be read costs its event, never
+//!   the batch.
+//! - [`ContentHasher`], [`Namespace`]: the hashes that lookups and stores agree on.
+//!
+//! Nothing here does I/O, keeps a clock, logs or knows what a worker is. Every function is bounded by its input.
+
+mod content;
+mod decode;
+mod event;
+mod extras;
+mod hashes;
+mod limits;
+mod msgpack;
+mod namespace;
+mod tokens;
+
+pub use content::{CONTENT_SEED, ContentHasher, HashMode, MultimodalItem, Prompt, StoreContentError, StoreContents};
+pub use decode::{DecodeError, decode_batch};
+pub use event::{Batch, Cleared, Event, Removed, Skip, SkipReason, Stored};
+pub use extras::{Entry, Extra, ExtraKeys};
+pub use hashes::{Hashes, WireHash, WireHashes};
+pub use limits::DecodeLimits;
+pub use namespace::{Namespace, store_namespace};
+pub use tokens::{TokenIter, Tokens};

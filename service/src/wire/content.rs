@@ -1,0 +1,294 @@
+//! Content hashes: what lookups and stores agree on, whatever an engine calls its blocks.
+//!
+//! Definition, for a block of `B` units at position `i`:
+//!
+//! 1. The block's words. [`HashMode::Plain`]: raw tokens `i*B .. (i+1)*B`. [`HashMode::Bigram`]: the unit `j` is the pair
+//!    `(t_j, t_j+1)`, so the block covers `B + 1` raw tokens, `i*B ..= (i+1)*B`; the words are those, each once. The last
+//!    word of a block is the first of the next. A bigram block equals no plain block.
+//! 2. `h = XXH3-64(words as little-endian u32, seed)`, with `seed = 1337`, for the first block `1337 ^ namespace`
+//!    ([`super::namespace`]).
+//! 3. Everything else the block depends on is folded in: multimodal items first (those without an offset before the others,
+//!    then by offset, then by hash of their
+//!    identifier), then prompt embeddings, then parts nobody knows, in their order:
+//!    `h = XXH3-64(h as LE u64 || kind u8 || XXH3-64(bytes, 1337) as LE u64 || offset as LE i64, 1337)`.
+//!    Kinds: 1 item with an offset, 2 item without one (offset 0), 3 embeddings (0), 4 unknown (0). `bytes` is the
+//!    identifier, the digest, the raw msgpack. An item's offset is its first token relative to the block's first, negative in
+//!    later blocks; it is folded into each block that it overlaps.
+//!
+//! A block without any of that hashes as in other indexes of the field: XXH3-64, seed 1337, over its tokens.
+
+use super::event::Stored;
+use super::extras::{Entry, Extra};
+use super::namespace::{Namespace, store_namespace};
+use kvatlas_index::ContentHash;
+use smallvec::SmallVec;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Seed of every content hash.
+pub const CONTENT_SEED: u64 = 1337;
+
+/// How a worker's tree cuts tokens into units.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum HashMode {
+    /// A unit is a token.
+    #[default]
+    Plain,
+    /// A unit is a pair of neighbouring tokens (SGLang with EAGLE): `n` tokens make `n - 1` units.
+    Bigram,
+}
+
+impl HashMode {
+    /// Raw tokens that a block of so many units covers.
+    pub const fn block_tokens(self, block_size: usize) -> usize {
+        match self {
+            HashMode::Plain => block_size,
+            HashMode::Bigram => block_size + 1,
+        }
+    }
+
+    /// Full blocks in so many raw tokens.
+    pub const fn full_blocks(self, tokens: usize, block_size: usize) -> usize {
+        match self {
+            HashMode::Plain => tokens / block_size,
+            HashMode::Bigram => tokens.saturating_sub(1) / block_size,
+        }
+    }
+}
+
+/// A multimodal item of a prompt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MultimodalItem<'a> {
+    /// What the engine calls it.
+    pub identifier: &'a str,
+    /// First placeholder token, from the start of the prompt.
+    pub offset: usize,
+    /// Placeholder tokens; an item of none overlaps no block.
+    pub len: usize,
+    /// Whether the worker's events carry offsets. `false` only for vLLM 0.17 and 0.18.
+    pub at_offset: bool,
+}
+
+/// What a lookup asks about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Prompt<'a> {
+    /// Raw token ids.
+    pub tokens: &'a [u32],
+    /// LoRA name and salt.
+    pub namespace: Namespace,
+    /// Multimodal items, in any order.
+    pub items: &'a [MultimodalItem<'a>],
+}
+
+/// Why a store has no contents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StoreContentError {
+    /// A placeholder: names without tokens. They can be adopted, not placed.
+    #[error("the store has no tokens")]
+    NoTokens,
+    /// The block size is not the registered one. A smaller one with a single hash is a partly filled block.
+    #[error("the store's block size is {event}, the worker is registered with {registered}")]
+    BlockSize {
+        /// As the event says.
+        event: u64,
+        /// As registered.
+        registered: usize,
+    },
+    /// Pairs where tokens were registered, or the other way round.
+    #[error("the store's tokens are {}", if *.bigram { "bigrams, the worker is registered as plain" } else { "plain, the worker is registered as bigram" })]
+    Mode {
+        /// Whether the event has pairs.
+        bigram: bool,
+    },
+    /// Hashes and tokens do not line up: blocks were skipped (window groups), so a hash's place is not known.
+    #[error("{hashes} hashes for {blocks} full blocks of tokens")]
+    Misaligned {
+        /// Names in the event.
+        hashes: usize,
+        /// Full blocks in its tokens.
+        blocks: usize,
+    },
+}
+
+/// What [`ContentHasher::store`] computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoreContents {
+    /// Full blocks: the first so many names have a content.
+    pub blocks: usize,
+    /// Whether one more name stands for a partly filled block after them.
+    pub partial_tail: bool,
+}
+
+/// Computes content hashes. Keeps a buffer of one block; otherwise stateless.
+#[derive(Clone, Debug)]
+pub struct ContentHasher {
+    mode: HashMode,
+    block_size: usize,
+    words: Vec<u8>,
+}
+
+impl ContentHasher {
+    /// For blocks of `block_size` units.
+    ///
+    /// # Panics
+    /// If `block_size` is 0; a registration with such a size is refused long before.
+    pub fn new(mode: HashMode, block_size: usize) -> Self {
+        assert!(block_size > 0, "a block has at least one unit");
+        Self { mode, block_size, words: Vec::new() }
+    }
+
+    /// Appends the content hashes of the prompt's full blocks to `out` and returns how many.
+    /// Allocates only where a buffer must grow, and for the order of the items.
+    pub fn prompt(&mut self, prompt: &Prompt<'_>, out: &mut Vec<ContentHash>) -> usize {
+        let blocks = self.mode.full_blocks(prompt.tokens.len(), self.block_size);
+        let start = out.len();
+        let mut seed = CONTENT_SEED ^ prompt.namespace.0;
+        for block in 0..blocks {
+            let from = block * self.block_size;
+            let words = &prompt.tokens[from..from + self.mode.block_tokens(self.block_size)];
+            self.words.clear();
+            self.words.extend(words.iter().flat_map(|t| t.to_le_bytes()));
+            out.push(ContentHash(xxh3_64_with_seed(&self.words, seed)));
+            seed = CONTENT_SEED;
+        }
+        self.fold_prompt_items(prompt.items, &mut out[start..]);
+        blocks
+    }
+
+    /// Folds each item into each block that it overlaps, in the order of the definition.
+    fn fold_prompt_items(&self, items: &[MultimodalItem<'_>], blocks: &mut [ContentHash]) {
+        let mut sorted: SmallVec<[(usize, u64, &MultimodalItem<'_>); 8]> = items
+            .iter()
+            .filter(|i| i.len > 0)
+            .map(|i| (if i.at_offset { i.offset } else { 0 }, digest(i.identifier.as_bytes()), i))
+            .collect();
+        // Items without an offset count as at 0 on the other side too, hence the key; the kind breaks the tie there.
+        sorted.sort_by_key(|(offset, id, i)| (i.at_offset, *offset, *id));
+        for (_, id, item) in sorted {
+            let last_block = item.offset.saturating_add(item.len - 1) / self.block_size;
+            for (block, hash) in
+                blocks.iter_mut().enumerate().take(last_block.saturating_add(1)).skip(item.offset / self.block_size)
+            {
+                let part = if item.at_offset {
+                    Part { kind: ITEM_AT_OFFSET, offset: item.offset as i64 - (block * self.block_size) as i64, id }
+                } else {
+                    Part { kind: BARE_ITEM, offset: 0, id }
+                };
+                hash.0 = part.fold(hash.0);
+            }
+        }
+    }
+
+    /// Appends the content hashes of the store's full blocks to `out`. On an error `out` is as it was.
+    /// Token ids are hashed from the message; allocates only where a buffer must grow.
+    pub fn store(
+        &mut self,
+        stored: &Stored<'_>,
+        out: &mut Vec<ContentHash>,
+    ) -> Result<StoreContents, StoreContentError> {
+        let contents = self.check(stored)?;
+        let start = out.len();
+        let mut seed = CONTENT_SEED;
+        if stored.parent.is_none() {
+            seed ^= store_namespace(stored).0;
+        }
+        let mut tokens = stored.tokens.iter();
+        self.words.clear();
+        if self.mode == HashMode::Bigram {
+            self.words.extend(tokens.next().into_iter().flat_map(u32::to_le_bytes));
+        }
+        for _ in 0..contents.blocks {
+            self.words.extend(tokens.by_ref().take(self.block_size).flat_map(u32::to_le_bytes));
+            out.push(ContentHash(xxh3_64_with_seed(&self.words, seed)));
+            seed = CONTENT_SEED;
+            // A bigram block begins with the word that the block before ended with.
+            let keep = if self.mode == HashMode::Bigram { 4 } else { 0 };
+            self.words.drain(..self.words.len() - keep);
+        }
+        if !stored.extra_keys.all_nil() {
+            fold_store_extras(stored, &mut out[start..]);
+        }
+        Ok(contents)
+    }
+
+    fn check(&self, stored: &Stored<'_>) -> Result<StoreContents, StoreContentError> {
+        if stored.tokens.is_empty() {
+            return Err(StoreContentError::NoTokens);
+        }
+        if stored.block_size != self.block_size as u64 {
+            return Err(StoreContentError::BlockSize { event: stored.block_size, registered: self.block_size });
+        }
+        let bigram = stored.tokens.is_bigram();
+        if bigram != (self.mode == HashMode::Bigram) {
+            return Err(StoreContentError::Mode { bigram });
+        }
+        let blocks = stored.tokens.units() / self.block_size;
+        let hashes = stored.hashes.len();
+        let partial_tail = hashes == blocks + 1 && !stored.tokens.units().is_multiple_of(self.block_size);
+        if hashes != blocks && !partial_tail {
+            return Err(StoreContentError::Misaligned { hashes, blocks });
+        }
+        Ok(StoreContents { blocks, partial_tail })
+    }
+}
+
+/// Folds each block's extra keys into its hash.
+fn fold_store_extras(stored: &Stored<'_>, blocks: &mut [ContentHash]) {
+    let lora = stored.lora_name.unwrap_or("");
+    for (i, (hash, entry)) in blocks.iter_mut().zip(stored.extra_keys.iter()).enumerate() {
+        hash.0 = fold_entry(hash.0, entry, lora, i == 0 && stored.parent.is_none());
+    }
+}
+
+fn fold_entry(hash: u64, entry: Entry<'_>, lora: &str, first_block: bool) -> u64 {
+    let mut parts: SmallVec<[Part; 8]> = entry.items(lora, first_block).filter_map(Part::of).collect();
+    // Stable: parts that are no items keep their order. The key is the prompt side's, see `fold_prompt_items`.
+    parts.sort_by_key(|p| match p.kind {
+        BARE_ITEM => (0, 0, p.id),
+        ITEM_AT_OFFSET => (1, p.offset, p.id),
+        kind => (kind, 0, 0),
+    });
+    parts.iter().fold(hash, |h, part| part.fold(h))
+}
+
+const ITEM_AT_OFFSET: u8 = 1;
+const BARE_ITEM: u8 = 2;
+const EMBEDS: u8 = 3;
+const UNKNOWN: u8 = 4;
+
+/// One thing that is folded into a block's hash.
+#[derive(Clone, Copy)]
+struct Part {
+    kind: u8,
+    offset: i64,
+    id: u64,
+}
+
+impl Part {
+    /// What an extra key adds to the block itself; LoRA and salt are in the namespace.
+    fn of(extra: Extra<'_>) -> Option<Part> {
+        Some(match extra {
+            Extra::Lora(_) | Extra::Salt(_) => return None,
+            Extra::Item { identifier, offset: Some(offset) } => {
+                Part { kind: ITEM_AT_OFFSET, offset, id: digest(identifier.as_bytes()) }
+            }
+            Extra::Item { identifier, offset: None } => {
+                Part { kind: BARE_ITEM, offset: 0, id: digest(identifier.as_bytes()) }
+            }
+            Extra::Embeds(bytes) => Part { kind: EMBEDS, offset: 0, id: digest(bytes) },
+            Extra::Opaque(raw) => Part { kind: UNKNOWN, offset: 0, id: digest(raw) },
+        })
+    }
+
+    fn fold(self, hash: u64) -> u64 {
+        let mut bytes = [0; 25];
+        bytes[..8].copy_from_slice(&hash.to_le_bytes());
+        bytes[8] = self.kind;
+        bytes[9..17].copy_from_slice(&self.id.to_le_bytes());
+        bytes[17..].copy_from_slice(&self.offset.to_le_bytes());
+        xxh3_64_with_seed(&bytes, CONTENT_SEED)
+    }
+}
+
+fn digest(bytes: &[u8]) -> u64 {
+    xxh3_64_with_seed(bytes, CONTENT_SEED)
+}
