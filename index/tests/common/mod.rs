@@ -1,0 +1,10 @@
+//! What the suites share: one generator, one pair of index and oracle, one table of configurations.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+pub mod configurations;
+pub mod generator;
+pub mod history;
+pub mod operation;
+pub mod pair;
+pub mod profiles;
+pub mod rng;

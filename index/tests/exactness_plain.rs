@@ -1,0 +1,5 @@
+//! Ordinary traffic: shared prefixes, forks inside runs, evictions in every order.
+
+mod common;
+
+over_every_configuration!(plain);
