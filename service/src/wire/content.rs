@@ -7,8 +7,8 @@
 //!    word of a block is the first of the next. A bigram block equals no plain block.
 //! 2. `h = XXH3-64(words as little-endian u32, seed)`, with `seed = 1337`, for the first block `1337 ^ namespace`
 //!    ([`super::namespace`]).
-//! 3. Everything else the block depends on is folded in: multimodal items first (those without an offset before the others,
-//!    then by offset, then by hash of their
+//! 3. Everything else the block depends on is folded in: multimodal items first (those without an offset before the
+//!    others, then by offset, then by hash of their
 //!    identifier), then prompt embeddings, then parts nobody knows, in their order:
 //!    `h = XXH3-64(h as LE u64 || kind u8 || XXH3-64(bytes, 1337) as LE u64 || offset as LE i64, 1337)`.
 //!    Kinds: 1 item with an offset, 2 item without one (offset 0), 3 embeddings (0), 4 unknown (0). `bytes` is the
@@ -291,4 +291,155 @@ impl Part {
 
 fn digest(bytes: &[u8]) -> u64 {
     xxh3_64_with_seed(bytes, CONTENT_SEED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::testing::{Value, batch, stored_map};
+    use crate::wire::{DecodeLimits, Event, decode_batch};
+
+    const A: [u32; 4] = [1, 2, 3, 4];
+    /// Computed with another implementation of XXH3 (the C library through Python), from the definition above.
+    const HASH_A: u64 = 0xcb38_e4d7_fb2d_ca5c;
+    const HASH_B: u64 = 0xe8d3_ec39_b907_b74c;
+    const IMAGE_TOKENS: [u32; 4] = [151_655; 4];
+
+    fn prompt(mode: HashMode, prompt: &Prompt<'_>) -> Vec<u64> {
+        let mut out = Vec::new();
+        let n = ContentHasher::new(mode, 4).prompt(prompt, &mut out);
+        assert_eq!(n, out.len());
+        out.iter().map(|c| c.0).collect()
+    }
+
+    fn plain(tokens: &[u32]) -> Vec<u64> {
+        prompt(HashMode::Plain, &Prompt { tokens, ..Prompt::default() })
+    }
+
+    fn store(mode: HashMode, changes: Vec<(&'static str, Value)>) -> Result<(Vec<u64>, bool), StoreContentError> {
+        let bytes = batch(vec![stored_map(changes)]);
+        let decoded = decode_batch(&bytes, &DecodeLimits::default()).unwrap();
+        let Event::Stored(stored) = &decoded.events[0] else { panic!("{decoded:?}") };
+        let mut out = Vec::new();
+        let contents = ContentHasher::new(mode, 4).store(stored, &mut out)?;
+        assert_eq!(contents.blocks, out.len());
+        Ok((out.iter().map(|c| c.0).collect(), contents.partial_tail))
+    }
+
+    fn item<'a>(identifier: &'a str, offset: usize, len: usize) -> MultimodalItem<'a> {
+        MultimodalItem { identifier, offset, len, at_offset: true }
+    }
+
+    #[test]
+    fn vectors() {
+        assert_eq!(plain(&[1, 2, 3, 4, 5, 6, 7, 8, 9]), [HASH_A, HASH_B]);
+        let bigram = prompt(HashMode::Bigram, &Prompt { tokens: &[1, 2, 3, 4, 5, 6, 7, 8, 9], ..Prompt::default() });
+        assert_eq!(bigram, [0x1a92_ffa9_004c_0851, 0x1ac5_5a72_d618_06e3]);
+        for (lora, salt, value, first) in [
+            (Some("sql"), None, 0x527c_463c_b3b4_eec8, 0xcbcc_5230_31ce_cfda),
+            (None, Some("t1"), 0xcd76_edcb_336e_d8c8, 0x0f44_efb3_c9e6_d2a6),
+            (Some("sql"), Some("t1"), 0x0350_02a6_8cd9_8464, 0xd790_d5f3_7a8d_08cf_u64),
+        ] {
+            let namespace = Namespace::new(lora, salt);
+            assert_eq!(namespace.0, value);
+            let p = Prompt { tokens: &[1, 2, 3, 4, 5, 6, 7, 8], namespace, items: &[] };
+            assert_eq!(prompt(HashMode::Plain, &p), [first, HASH_B]);
+        }
+        let image = |items: &[MultimodalItem<'_>]| {
+            prompt(HashMode::Plain, &Prompt { tokens: &IMAGE_TOKENS, items, ..Prompt::default() })[0]
+        };
+        assert_eq!(image(&[]), 0x33fa_5f89_6aa2_584f);
+        assert_eq!(image(&[item("imgX", 0, 4)]), 0x8718_6836_9a67_abe9);
+        assert_eq!(image(&[MultimodalItem { at_offset: false, ..item("imgX", 2, 1) }]), 0x0072_aea9_d05b_4e4b);
+        assert_eq!(image(&[item("img-b", 3, 6), item("img-a", 1, 2)]), 0xf445_d5f4_b455_9e14);
+        let words: Vec<u32> = (0..200).collect();
+        let mut out = Vec::new();
+        ContentHasher::new(HashMode::Plain, 200).prompt(&Prompt { tokens: &words, ..Prompt::default() }, &mut out);
+        assert_eq!(out, [ContentHash(0x4414_7452_a9df_aa4c)]);
+    }
+
+    #[test]
+    fn a_store_hashes_as_the_prompt_does() {
+        assert_eq!(store(HashMode::Plain, vec![]), Ok((vec![HASH_A], false)));
+        let two = vec![
+            ("block_hashes", [10, 11].into()),
+            ("token_ids", [[1, 2], [2, 3], [3, 4], [4, 5], [5, 6], [6, 7], [7, 8], [8, 9]].into()),
+        ];
+        let want = prompt(HashMode::Bigram, &Prompt { tokens: &[1, 2, 3, 4, 5, 6, 7, 8, 9], ..Prompt::default() });
+        assert_eq!(store(HashMode::Bigram, two), Ok((want, false)));
+    }
+
+    #[test]
+    fn the_first_block_alone_carries_the_namespace() {
+        let of = |lora, salt| {
+            let p = Prompt { tokens: &A, namespace: Namespace::new(lora, salt), items: &[] };
+            Ok((prompt(HashMode::Plain, &p), false))
+        };
+        let sql = ("lora_name", Value::from("sql"));
+        let keys = |parts: Value| ("extra_keys", Value::Array(vec![parts]));
+        assert_eq!(store(HashMode::Plain, vec![sql.clone(), keys(["sql"].into())]), of(Some("sql"), None));
+        assert_eq!(store(HashMode::Plain, vec![sql.clone()]), of(Some("sql"), None));
+        assert_eq!(store(HashMode::Plain, vec![keys(["t1"].into())]), of(None, Some("t1")));
+        assert_eq!(store(HashMode::Plain, vec![("cache_salt", "t1".into())]), of(None, Some("t1")));
+        let both = keys(["sql", "t1"].into());
+        assert_eq!(store(HashMode::Plain, vec![sql.clone(), both]), of(Some("sql"), Some("t1")));
+        let child = ("parent_block_hash", Value::from(9));
+        assert_eq!(store(HashMode::Plain, vec![sql, keys(["sql"].into()), child.clone()]), of(None, None));
+        assert_eq!(store(HashMode::Plain, vec![("cache_salt", "t1".into()), child]), of(None, None));
+    }
+
+    #[test]
+    fn an_item_is_folded_into_every_block_that_it_overlaps() {
+        // Image at tokens 2..=6 of three blocks, and one that begins where the second block ends.
+        let tokens: Vec<u32> = (1..=12).collect();
+        let items = [item("img-hash-1", 2, 5), item("b", 7, 2)];
+        let want = prompt(HashMode::Plain, &Prompt { tokens: &tokens, items: &items, ..Prompt::default() });
+        let part = |id: &'static str, offset: i128| Value::Array(vec![id.into(), offset.into()]);
+        let keys = Value::Array(vec![
+            Value::Array(vec![part("img-hash-1", 2)]),
+            Value::Array(vec![part("img-hash-1", -2), part("b", 3)]),
+            Value::Array(vec![part("b", -1)]),
+        ]);
+        let changes = |keys| {
+            vec![
+                ("block_hashes", Value::from([1, 2, 3])),
+                ("token_ids", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12].into()),
+                ("extra_keys", keys),
+            ]
+        };
+        assert_eq!(store(HashMode::Plain, changes(keys)), Ok((want.clone(), false)));
+        assert_ne!(want, plain(&tokens));
+        let elsewhere = [item("img-hash-1", 3, 5), item("b", 7, 2)];
+        let moved = prompt(HashMode::Plain, &Prompt { tokens: &tokens, items: &elsewhere, ..Prompt::default() });
+        assert!(want.iter().zip(&moved).take(2).all(|(a, b)| a != b));
+        let far = [item("far", usize::MAX, usize::MAX), item("none", 0, 0)];
+        let untouched = prompt(HashMode::Plain, &Prompt { tokens: &tokens, items: &far, ..Prompt::default() });
+        assert_eq!(untouched, plain(&tokens));
+    }
+
+    #[test]
+    fn embeddings_and_unknown_parts_set_blocks_apart() {
+        let with =
+            |part: Value| store(HashMode::Plain, vec![("extra_keys", Value::Array(vec![Value::Array(vec![part])]))]);
+        assert_eq!(with(Value::Bytes(vec![7, 8])), Ok((vec![0x256f_e14e_c814_59f9], false)));
+        let unknown = with(Value::Float(1.0)).unwrap().0;
+        assert_ne!(unknown, [HASH_A]);
+        assert_ne!(unknown, with(Value::Float(2.0)).unwrap().0);
+    }
+
+    #[test]
+    fn stores_that_do_not_fit_are_told_apart() {
+        let tokens = |n: usize| ("token_ids", Value::Array(vec![Value::Int(1); n]));
+        let hashes = |n: usize| ("block_hashes", Value::Array((0..n).map(|i| Value::Int(i as i128)).collect()));
+        let plain = |changes| store(HashMode::Plain, changes);
+        assert_eq!(plain(vec![tokens(10), hashes(3)]).map(|(c, tail)| (c.len(), tail)), Ok((2, true)));
+        assert_eq!(plain(vec![tokens(10), hashes(2)]).map(|(c, tail)| (c.len(), tail)), Ok((2, false)));
+        let misaligned = |hashes, blocks| Err(StoreContentError::Misaligned { hashes, blocks });
+        assert_eq!(plain(vec![tokens(8), hashes(3)]), misaligned(3, 2));
+        assert_eq!(plain(vec![tokens(8), hashes(0)]), misaligned(0, 2));
+        assert_eq!(plain(vec![tokens(0), hashes(2)]), Err(StoreContentError::NoTokens));
+        let wrong = StoreContentError::BlockSize { event: 8, registered: 4 };
+        assert_eq!(plain(vec![("block_size", 8.into())]), Err(wrong));
+        assert_eq!(store(HashMode::Bigram, vec![]), Err(StoreContentError::Mode { bigram: false }));
+    }
 }

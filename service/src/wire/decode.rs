@@ -1,7 +1,14 @@
-//! Payload to events, in one pass over the bytes.
+//! Payload to events, in one pass over the bytes. Only an event that is left out is read twice: up to the field at fault,
+//! then stepped over.
+//!
+//! What costs the whole batch: msgpack that is cut off or invalid (the place of the next event cannot be found), something
+//! that is no `[timestamp, events, ...]` at all, and more bytes or events than the limits allow. Everything else costs
+//! the event in which it is.
 
-use super::event::Batch;
+use super::event::{Batch, Cleared, Event, Removed, Skip, SkipReason, Stored};
+use super::fields::{self, EventError, Field, Fields};
 use super::limits::DecodeLimits;
+use super::msgpack::{Cursor, Head, ReadError};
 
 /// Why a whole payload could not be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -46,9 +53,246 @@ impl DecodeError {
 }
 
 /// Decodes one payload. Events borrow from it.
+///
+/// Allocates the lists of events and of skips, nothing else but `remaining_copy_counts`; memory is bounded by
+/// [`DecodeLimits::events_max`] and by a small multiple of the payload.
 pub fn decode_batch<'a>(payload: &'a [u8], limits: &DecodeLimits) -> Result<Batch<'a>, DecodeError> {
     if payload.len() > limits.payload_bytes_max {
         return Err(DecodeError::TooLong { bytes: payload.len(), max: limits.payload_bytes_max });
     }
-    Err(DecodeError::NotABatch)
+    let mut at = Cursor::new(payload);
+    read_batch(&mut at, limits).map_err(|e| match e {
+        BatchError::Broken => DecodeError::Broken { at: payload.len() - at.rest().len() },
+        BatchError::Refused(e) => e,
+    })
+}
+
+enum BatchError {
+    Broken,
+    Refused(DecodeError),
+}
+
+impl From<ReadError> for BatchError {
+    fn from(e: ReadError) -> Self {
+        match e {
+            ReadError::Broken => BatchError::Broken,
+            ReadError::WrongType => BatchError::Refused(DecodeError::NotABatch),
+        }
+    }
+}
+
+fn read_batch<'a>(at: &mut Cursor<'a>, limits: &DecodeLimits) -> Result<Batch<'a>, BatchError> {
+    let elements = at.array()?;
+    if elements < 2 {
+        return Err(BatchError::Refused(DecodeError::NotABatch));
+    }
+    let mut batch = Batch { timestamp: read_timestamp(at)?, ..Batch::default() };
+    let events = at.array()?;
+    if events > limits.events_max {
+        return Err(BatchError::Refused(DecodeError::TooManyEvents { events, max: limits.events_max }));
+    }
+    for _ in 0..events {
+        let start = *at;
+        match read_event(at, limits) {
+            Ok(event) => batch.events.push(event),
+            Err(EventError::Broken) => return Err(BatchError::Broken),
+            Err(EventError::Skip(reason, field)) => {
+                *at = start;
+                at.skip()?;
+                count_skip(&mut batch.skipped, reason, field);
+            }
+        }
+    }
+    if elements > 2 {
+        batch.rank = read_rank(at)?;
+    }
+    // Later versions may append to the batch, and what follows it is nobody's: both are left unread.
+    Ok(batch)
+}
+
+fn count_skip(skipped: &mut Vec<Skip>, reason: SkipReason, field: &'static str) {
+    match skipped.iter_mut().find(|s| s.reason == reason && s.field == field) {
+        Some(skip) => skip.count += 1,
+        None => skipped.push(Skip { reason, field, count: 1 }),
+    }
+}
+
+fn read_timestamp(at: &mut Cursor<'_>) -> Result<Option<f64>, ReadError> {
+    let start = *at;
+    Ok(match at.head()? {
+        Head::Float(v) => Some(v).filter(|v| v.is_finite()),
+        Head::Unsigned(v) => Some(v as f64),
+        _ => {
+            *at = start;
+            at.skip()?;
+            None
+        }
+    })
+}
+
+fn read_rank(at: &mut Cursor<'_>) -> Result<Option<u32>, ReadError> {
+    Ok(match at.head()? {
+        Head::Unsigned(v) => u32::try_from(v).ok(),
+        _ => None,
+    })
+}
+
+/// Reads one event in one pass; on an error the cursor stands anywhere inside it.
+fn read_event<'a>(at: &mut Cursor<'a>, limits: &DecodeLimits) -> Result<Event<'a>, EventError> {
+    match at.head() {
+        Ok(Head::Array(len)) => read_array(at, len, limits),
+        Ok(Head::Map(pairs)) => read_map(at, pairs, limits),
+        Ok(_) => Err(EventError::Skip(SkipReason::NotAnEvent, "")),
+        Err(_) => Err(EventError::Broken),
+    }
+}
+
+/// `[tag, field, ...]`.
+fn read_array<'a>(at: &mut Cursor<'a>, len: usize, limits: &DecodeLimits) -> Result<Event<'a>, EventError> {
+    let not_an_event = EventError::Skip(SkipReason::NotAnEvent, "");
+    if len == 0 {
+        return Err(not_an_event);
+    }
+    let Head::Text(tag) = at.head().map_err(|_| EventError::Broken)? else {
+        return Err(not_an_event);
+    };
+    let tag = Tag::parse(tag)?;
+    let mut fields = Fields::default();
+    for place in 0..len - 1 {
+        match tag.places().get(place) {
+            Some(&field) => fields.read(field, at, limits)?,
+            None => at.skip().map_err(|_| EventError::Broken)?,
+        }
+    }
+    tag.event(fields)
+}
+
+/// `{"type": tag, field: value, ...}`, keys in any order.
+fn read_map<'a>(at: &mut Cursor<'a>, pairs: usize, limits: &DecodeLimits) -> Result<Event<'a>, EventError> {
+    let mut tag = None;
+    let mut fields = Fields::default();
+    for _ in 0..pairs {
+        let key_start = *at;
+        match at.head().map_err(|_| EventError::Broken)? {
+            Head::Text(b"type") => match at.head().map_err(|_| EventError::Broken)? {
+                Head::Text(text) => tag = Some(Tag::parse(text)?),
+                _ => return Err(EventError::Skip(SkipReason::BadField, "type")),
+            },
+            Head::Text(key) => match field_named(tag, key) {
+                Some(field) => fields.read(field, at, limits)?,
+                None => at.skip().map_err(|_| EventError::Broken)?,
+            },
+            _ => {
+                *at = key_start;
+                at.skip().and_then(|()| at.skip()).map_err(|_| EventError::Broken)?;
+            }
+        }
+    }
+    tag.ok_or(EventError::Skip(SkipReason::MissingField, "type"))?.event(fields)
+}
+
+/// The field with this name, if the event of this type has it; before the type is known, if any event has it.
+fn field_named(tag: Option<Tag>, key: &[u8]) -> Option<Field> {
+    let named = |fields: &[Field]| fields.iter().copied().find(|f| f.name().as_bytes() == key);
+    match tag {
+        Some(tag) => named(tag.fields()),
+        None => named(&fields::STORED).or_else(|| named(&fields::REMOVED)),
+    }
+}
+
+/// The known event types.
+#[derive(Clone, Copy)]
+enum Tag {
+    Stored,
+    Removed,
+    AllCleared,
+    TierCleared,
+}
+
+impl Tag {
+    fn parse(text: &[u8]) -> Result<Self, EventError> {
+        match text {
+            b"BlockStored" => Ok(Tag::Stored),
+            b"BlockRemoved" => Ok(Tag::Removed),
+            b"AllBlocksCleared" => Ok(Tag::AllCleared),
+            b"TierBlocksCleared" => Ok(Tag::TierCleared),
+            _ => Err(EventError::Skip(SkipReason::UnknownTag, "type")),
+        }
+    }
+
+    fn fields(self) -> &'static [Field] {
+        match self {
+            Tag::Stored => &fields::STORED,
+            Tag::Removed => &fields::REMOVED,
+            Tag::AllCleared => &[],
+            Tag::TierCleared => &fields::TIER_CLEARED,
+        }
+    }
+
+    /// The fields that have a place in arrays, in order.
+    fn places(self) -> &'static [Field] {
+        match self {
+            Tag::Stored => &fields::STORED[..fields::STORED_PLACES],
+            Tag::Removed => &fields::REMOVED[..fields::REMOVED_PLACES],
+            Tag::AllCleared | Tag::TierCleared => self.fields(),
+        }
+    }
+
+    fn event(self, fields: Fields<'_>) -> Result<Event<'_>, EventError> {
+        match self {
+            Tag::Stored => stored(fields).map(Event::Stored),
+            Tag::Removed => removed(fields).map(Event::Removed),
+            Tag::AllCleared => Ok(Event::Cleared(Cleared { medium: None })),
+            Tag::TierCleared => {
+                let medium = fields.medium.ok_or(missing(Field::Medium))?;
+                Ok(Event::Cleared(Cleared { medium: Some(medium) }))
+            }
+        }
+    }
+}
+
+fn missing(field: Field) -> EventError {
+    EventError::Skip(SkipReason::MissingField, field.name())
+}
+
+/// A missing parent is not read as position 0: that would credit the blocks at the root.
+fn stored(fields: Fields<'_>) -> Result<Stored<'_>, EventError> {
+    let hashes = fields.hashes.ok_or(missing(Field::BlockHashes))?;
+    if !fields.extra_keys.is_empty() && fields.extra_keys.len() != hashes.len() {
+        return Err(EventError::Skip(SkipReason::BadField, Field::ExtraKeys.name()));
+    }
+    Ok(Stored {
+        hashes,
+        parent: fields.parent.ok_or(missing(Field::ParentBlockHash))?,
+        tokens: fields.tokens.ok_or(missing(Field::TokenIds))?,
+        block_size: fields.block_size.ok_or(missing(Field::BlockSize))?,
+        lora_id: fields.lora_id,
+        lora_name: fields.lora_name,
+        cache_salt: fields.cache_salt,
+        extra_keys: fields.extra_keys,
+        medium: fields.medium,
+        group: fields.group,
+        kind: fields.kind,
+        sliding_window: fields.sliding_window,
+        locality: fields.locality,
+        ownership: fields.ownership,
+        session_id: fields.session_id,
+        origin: fields.origin,
+        has_lookahead: fields.has_lookahead,
+    })
+}
+
+fn removed(fields: Fields<'_>) -> Result<Removed<'_>, EventError> {
+    let hashes = fields.hashes.ok_or(missing(Field::BlockHashes))?;
+    if fields.remaining_copy_counts.as_ref().is_some_and(|counts| counts.len() != hashes.len()) {
+        return Err(EventError::Skip(SkipReason::BadField, Field::RemainingCopyCounts.name()));
+    }
+    Ok(Removed {
+        hashes,
+        medium: fields.medium,
+        group: fields.group,
+        locality: fields.locality,
+        ownership: fields.ownership,
+        remaining_copy_counts: fields.remaining_copy_counts,
+    })
 }

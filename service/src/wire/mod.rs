@@ -8,18 +8,25 @@
 
 mod content;
 mod decode;
+#[cfg(test)]
+mod decode_tests;
 mod event;
 mod extras;
+mod fields;
+mod frames;
 mod hashes;
 mod limits;
 mod msgpack;
 mod namespace;
+#[cfg(test)]
+mod testing;
 mod tokens;
 
 pub use content::{CONTENT_SEED, ContentHasher, HashMode, MultimodalItem, Prompt, StoreContentError, StoreContents};
 pub use decode::{DecodeError, decode_batch};
 pub use event::{Batch, Cleared, Event, Removed, Skip, SkipReason, Stored};
 pub use extras::{Entry, Extra, ExtraKeys};
+pub use frames::{FrameError, FrameLimits, LiveMessage, ReplayReply, parse_live, parse_replay, replay_request};
 pub use hashes::{Hashes, WireHash, WireHashes};
 pub use limits::DecodeLimits;
 pub use namespace::{Namespace, store_namespace};

@@ -1,0 +1,303 @@
+//! The fields of events: their names in maps, their places in arrays, how each is read.
+//!
+//! An array's length says which version wrote it: every field that the version knows is there, unset ones as nil. The
+//! places are the same in all versions, so one table serves; only SGLang 0.5.18 puts a map with the salt where vLLM has the
+//! LoRA name, which its type tells.
+
+use super::event::SkipReason;
+use super::extras::ExtraKeys;
+use super::hashes::{Hashes, read_hash};
+use super::limits::DecodeLimits;
+use super::msgpack::{Cursor, Head, ReadError};
+use super::tokens::{TokenError, Tokens};
+use kvatlas_index::EngineHash;
+
+/// Why an event could not be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EventError {
+    /// Nothing after this place can be read.
+    Broken,
+    /// This event is left out.
+    Skip(SkipReason, &'static str),
+}
+
+/// A field of some event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Field {
+    BlockHashes,
+    ParentBlockHash,
+    TokenIds,
+    BlockSize,
+    LoraId,
+    Medium,
+    LoraName,
+    ExtraKeys,
+    GroupIdx,
+    Kind,
+    SlidingWindow,
+    Locality,
+    Ownership,
+    SessionId,
+    Lookahead,
+    CacheSalt,
+    Origin,
+    RemainingCopyCounts,
+}
+
+/// `BlockStored`: places after the tag, then the fields that only maps have.
+pub(crate) const STORED: [Field; 17] = [
+    Field::BlockHashes,
+    Field::ParentBlockHash,
+    Field::TokenIds,
+    Field::BlockSize,
+    Field::LoraId,
+    Field::Medium,
+    Field::LoraName,
+    Field::ExtraKeys,
+    Field::GroupIdx,
+    Field::Kind,
+    Field::SlidingWindow,
+    Field::Locality,
+    Field::Ownership,
+    Field::SessionId,
+    Field::Lookahead,
+    Field::CacheSalt,
+    Field::Origin,
+];
+/// Fields of `STORED` that have a place in arrays.
+pub(crate) const STORED_PLACES: usize = 15;
+
+/// `BlockRemoved`, likewise.
+pub(crate) const REMOVED: [Field; 6] =
+    [Field::BlockHashes, Field::Medium, Field::GroupIdx, Field::Locality, Field::Ownership, Field::RemainingCopyCounts];
+/// Fields of `REMOVED` that have a place in arrays.
+pub(crate) const REMOVED_PLACES: usize = 5;
+
+/// `TierBlocksCleared`.
+pub(crate) const TIER_CLEARED: [Field; 1] = [Field::Medium];
+
+impl Field {
+    /// The name on the wire.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Field::BlockHashes => "block_hashes",
+            Field::ParentBlockHash => "parent_block_hash",
+            Field::TokenIds => "token_ids",
+            Field::BlockSize => "block_size",
+            Field::LoraId => "lora_id",
+            Field::Medium => "medium",
+            Field::LoraName => "lora_name",
+            Field::ExtraKeys => "extra_keys",
+            Field::GroupIdx => "group_idx",
+            Field::Kind => "kv_cache_spec_kind",
+            Field::SlidingWindow => "kv_cache_spec_sliding_window",
+            Field::Locality => "locality",
+            Field::Ownership => "ownership",
+            Field::SessionId => "session_id",
+            Field::Lookahead => "lookahead_token_ids",
+            Field::CacheSalt => "cache_salt",
+            Field::Origin => "origin",
+            Field::RemainingCopyCounts => "remaining_copy_counts",
+        }
+    }
+}
+
+/// What was read of one event so far.
+#[derive(Clone, Default)]
+pub(crate) struct Fields<'a> {
+    pub(crate) hashes: Option<Hashes<'a>>,
+    pub(crate) parent: Option<Option<EngineHash>>,
+    pub(crate) tokens: Option<Tokens<'a>>,
+    pub(crate) block_size: Option<u64>,
+    pub(crate) lora_id: Option<i64>,
+    pub(crate) medium: Option<&'a str>,
+    pub(crate) lora_name: Option<&'a str>,
+    pub(crate) cache_salt: Option<&'a str>,
+    pub(crate) extra_keys: ExtraKeys<'a>,
+    pub(crate) group: Option<u64>,
+    pub(crate) kind: Option<&'a str>,
+    pub(crate) sliding_window: Option<u64>,
+    pub(crate) locality: Option<&'a str>,
+    pub(crate) ownership: Option<&'a str>,
+    pub(crate) session_id: Option<&'a str>,
+    pub(crate) origin: Option<&'a str>,
+    pub(crate) has_lookahead: bool,
+    pub(crate) remaining_copy_counts: Option<Vec<u64>>,
+}
+
+impl<'a> Fields<'a> {
+    /// Reads the value of a field.
+    pub(crate) fn read(&mut self, field: Field, at: &mut Cursor<'a>, limits: &DecodeLimits) -> Result<(), EventError> {
+        let reader = Reader { field, limits };
+        match field {
+            Field::BlockHashes => self.hashes = Some(reader.hashes(at)?),
+            Field::ParentBlockHash => self.parent = Some(reader.parent(at)?),
+            Field::TokenIds => self.tokens = Some(reader.tokens(at)?),
+            Field::BlockSize => self.block_size = Some(reader.number(at)?.ok_or(reader.bad())?),
+            Field::LoraId => self.lora_id = reader.lora_id(at)?,
+            Field::Medium => self.medium = reader.text(at)?,
+            Field::LoraName => self.lora_name_or_salt(reader, at)?,
+            Field::ExtraKeys => self.extra_keys = reader.extra_keys(at)?,
+            Field::GroupIdx => self.group = reader.number(at)?,
+            Field::Kind => self.kind = reader.text(at)?,
+            Field::SlidingWindow => self.sliding_window = reader.number(at)?,
+            Field::Locality => self.locality = reader.text(at)?,
+            Field::Ownership => self.ownership = reader.text(at)?,
+            Field::SessionId => self.session_id = reader.attribution(at)?,
+            Field::Lookahead => self.has_lookahead = reader.presence(at)?,
+            Field::CacheSalt => self.cache_salt = reader.text(at)?,
+            Field::Origin => self.origin = reader.text(at)?,
+            Field::RemainingCopyCounts => self.remaining_copy_counts = reader.counts(at)?,
+        }
+        Ok(())
+    }
+
+    /// A name, or SGLang's `{"cache_salt": text}` in its place.
+    fn lora_name_or_salt(&mut self, reader: Reader<'_>, at: &mut Cursor<'a>) -> Result<(), EventError> {
+        let before = *at;
+        let Head::Map(pairs) = at.head().map_err(|e| reader.error(e))? else {
+            *at = before;
+            self.lora_name = reader.text(at)?;
+            return Ok(());
+        };
+        for _ in 0..pairs {
+            if at.head().map_err(|e| reader.error(e))? == Head::Text(b"cache_salt") {
+                self.cache_salt = reader.text(at)?;
+            } else {
+                return Err(reader.bad());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads one field's value and names the field in errors.
+#[derive(Clone, Copy)]
+struct Reader<'l> {
+    field: Field,
+    limits: &'l DecodeLimits,
+}
+
+impl Reader<'_> {
+    fn skip(self, reason: SkipReason) -> EventError {
+        EventError::Skip(reason, self.field.name())
+    }
+
+    fn bad(self) -> EventError {
+        self.skip(SkipReason::BadField)
+    }
+
+    fn error(self, e: ReadError) -> EventError {
+        match e {
+            ReadError::Broken => EventError::Broken,
+            ReadError::WrongType => self.bad(),
+        }
+    }
+
+    /// The length of an array, under its limit.
+    fn length(self, at: &mut Cursor<'_>, max: usize) -> Result<usize, EventError> {
+        let len = at.array().map_err(|e| self.error(e))?;
+        if len > max { Err(self.skip(SkipReason::OverLimit)) } else { Ok(len) }
+    }
+
+    fn hashes<'a>(self, at: &mut Cursor<'a>) -> Result<Hashes<'a>, EventError> {
+        let len = self.length(at, self.limits.hashes_per_event_max)?;
+        Hashes::read(at, len).map_err(|e| self.error(e))
+    }
+
+    fn parent(self, at: &mut Cursor<'_>) -> Result<Option<EngineHash>, EventError> {
+        if self.nil(at)? {
+            return Ok(None);
+        }
+        read_hash(at).map(|h| Some(h.name())).map_err(|e| self.error(e))
+    }
+
+    fn tokens<'a>(self, at: &mut Cursor<'a>) -> Result<Tokens<'a>, EventError> {
+        let len = self.length(at, self.limits.tokens_per_event_max)?;
+        Tokens::read(at, len).map_err(|e| match e {
+            TokenError::Read(e) => self.error(e),
+            TokenError::OutOfRange => self.skip(SkipReason::TokenOutOfRange),
+            TokenError::BrokenBigrams => self.skip(SkipReason::BrokenBigrams),
+        })
+    }
+
+    fn extra_keys<'a>(self, at: &mut Cursor<'a>) -> Result<ExtraKeys<'a>, EventError> {
+        if self.nil(at)? {
+            return Ok(ExtraKeys::default());
+        }
+        let len = self.length(at, self.limits.hashes_per_event_max)?;
+        ExtraKeys::read(at, len).map_err(|e| self.error(e))
+    }
+
+    /// Whether the next value is nil, which is then read.
+    fn nil(self, at: &mut Cursor<'_>) -> Result<bool, EventError> {
+        match at.expect(|h| (h == Head::Nil).then_some(())) {
+            Ok(()) => Ok(true),
+            Err(ReadError::WrongType) => Ok(false),
+            Err(ReadError::Broken) => Err(EventError::Broken),
+        }
+    }
+
+    fn number(self, at: &mut Cursor<'_>) -> Result<Option<u64>, EventError> {
+        match at.head().map_err(|e| self.error(e))? {
+            Head::Nil => Ok(None),
+            Head::Unsigned(v) => Ok(Some(v)),
+            _ => Err(self.bad()),
+        }
+    }
+
+    fn text<'a>(self, at: &mut Cursor<'a>) -> Result<Option<&'a str>, EventError> {
+        match at.head().map_err(|e| self.error(e))? {
+            Head::Nil => Ok(None),
+            Head::Text(t) if t.len() > self.limits.text_bytes_max => Err(self.skip(SkipReason::OverLimit)),
+            Head::Text(t) => core::str::from_utf8(t).map(Some).map_err(|_| self.bad()),
+            _ => Err(self.bad()),
+        }
+    }
+
+    /// A text that no answer depends on: anything else, or too long a one, counts as absent.
+    fn attribution<'a>(self, at: &mut Cursor<'a>) -> Result<Option<&'a str>, EventError> {
+        let before = *at;
+        match self.text(at) {
+            Err(EventError::Skip(..)) => {
+                *at = before;
+                at.skip().map_err(|e| self.error(e))?;
+                Ok(None)
+            }
+            read => read,
+        }
+    }
+
+    /// Deprecated and process-local: no answer depends on it.
+    fn lora_id(self, at: &mut Cursor<'_>) -> Result<Option<i64>, EventError> {
+        let before = *at;
+        match at.head().map_err(|e| self.error(e))? {
+            Head::Unsigned(v) => Ok(i64::try_from(v).ok()),
+            Head::Signed(v) => Ok(Some(v)),
+            _ => {
+                *at = before;
+                at.skip().map_err(|e| self.error(e))?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether the value is anything but nil.
+    fn presence(self, at: &mut Cursor<'_>) -> Result<bool, EventError> {
+        let absent = self.nil(at)?;
+        if !absent {
+            at.skip().map_err(|e| self.error(e))?;
+        }
+        Ok(!absent)
+    }
+
+    fn counts(self, at: &mut Cursor<'_>) -> Result<Option<Vec<u64>>, EventError> {
+        if self.nil(at)? {
+            return Ok(None);
+        }
+        let len = self.length(at, self.limits.hashes_per_event_max)?;
+        // Each count is at least a byte, and the array's head was checked against the bytes left.
+        let counts = (0..len).map(|_| at.unsigned().map_err(|e| self.error(e)));
+        counts.collect::<Result<_, _>>().map(Some)
+    }
+}
