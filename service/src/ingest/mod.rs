@@ -1,7 +1,10 @@
 //! Admission of one rank's events: cursor, normalizer, trust, and the subscriber that feeds them.
 
+mod counters;
+pub mod cursor;
 mod spec;
 mod status;
 
+pub use counters::Counters;
 pub use spec::{Engine, IngestLimits, RankEndpoint, WorkerSpec};
 pub use status::{RankStatus, Trust};

@@ -1,0 +1,255 @@
+//! The replay half of the cursor: what an answer proves, what it mends, and when it is given up.
+
+use super::{Cursor, Output, Standing};
+use crate::ingest::spec::IngestLimits;
+use bytes::Bytes;
+use std::time::Duration;
+
+/// Why a replay runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// Nothing of this life was applied yet: everything from batch 0.
+    Bootstrap,
+    /// Batches are missing.
+    Repair,
+    /// The connection was made anew: is it the same life, and what was missed?
+    Reconnect,
+    /// The rank was silent for long: was its last batch lost?
+    Probe,
+}
+
+impl Purpose {
+    /// Why a rank is not exact meanwhile.
+    pub(super) fn words(self) -> Option<&'static str> {
+        match self {
+            Purpose::Bootstrap => Some("the history is being fetched"),
+            Purpose::Repair => Some("missing batches are being fetched"),
+            Purpose::Reconnect => Some("reconnected: what was missed is being fetched"),
+            Purpose::Probe => None,
+        }
+    }
+}
+
+/// A request in flight.
+pub(super) struct Replay {
+    pub(super) purpose: Purpose,
+    request: u64,
+    /// Requests made for the same purpose, this one included.
+    attempt: u32,
+    began: Duration,
+    heard: Duration,
+    /// A batch came back that is known, byte for byte.
+    proven: bool,
+    /// A batch came back that was not applied before.
+    progressed: bool,
+    /// Any batch came back.
+    answered: bool,
+}
+
+impl Replay {
+    /// When it has failed by silence or by length.
+    pub(super) fn deadline(&self, limits: &IngestLimits) -> Duration {
+        (self.heard + limits.replay_silence_max).min(self.began + limits.replay_duration_max)
+    }
+}
+
+impl Cursor {
+    /// Asks for everything after the cursor, and for the batch at the cursor as the proof of identity.
+    pub(super) fn request(&mut self, now: Duration, purpose: Purpose, out: &mut Vec<Output>) {
+        self.ask(now, purpose, 1, out);
+    }
+
+    fn ask(&mut self, now: Duration, purpose: Purpose, attempt: u32, out: &mut Vec<Output>) {
+        self.requests += 1;
+        self.counters.bump("replay_requests");
+        let request = self.requests;
+        self.replay = Some(Replay {
+            purpose,
+            request,
+            attempt,
+            began: now,
+            heard: now,
+            proven: false,
+            progressed: false,
+            answered: false,
+        });
+        out.push(Output::RequestReplay { request, from: self.applied.unwrap_or(0) });
+    }
+
+    /// Whether this is the request in flight; if so, it is alive.
+    pub(super) fn answers(&mut self, now: Duration, request: u64) -> bool {
+        match &mut self.replay {
+            Some(replay) if replay.request == request => {
+                replay.heard = now;
+                true
+            }
+            _ => {
+                self.counters.bump("replay_late");
+                false
+            }
+        }
+    }
+
+    pub(super) fn on_replay_batch(&mut self, now: Duration, seq: u64, payload: Bytes, out: &mut Vec<Output>) {
+        let Some(replay) = &mut self.replay else { return };
+        replay.answered = true;
+        self.replay_useful = true;
+        if self.applied.is_some_and(|applied| seq <= applied) {
+            match self.payloads.same(seq, &payload) {
+                Some(true) => replay.proven = true,
+                Some(false) => self.contradicted(now, out),
+                None => {}
+            }
+            return;
+        }
+        if self.held.get(seq).is_some_and(|held| *held != payload) {
+            self.contradicted(now, out);
+            return;
+        }
+        let (purpose, progressed, attempt) = (replay.purpose, replay.progressed, replay.attempt);
+        if seq > self.next() && progressed && attempt < self.limits.replay_requests_max {
+            // A hole inside the answer: the publisher dropped replies that did not fit its send queue. Ask from there.
+            self.counters.bump("replay_holes");
+            self.ask(now, purpose, attempt + 1, out);
+            return;
+        }
+        if let Some(replay) = &mut self.replay {
+            replay.progressed = true;
+        }
+        // Whatever precedes the first batch of an answer is outside the publisher's window, unless it came live.
+        while self.held.first().is_some_and(|first| first < seq) {
+            self.apply_held(out);
+        }
+        self.pass_over(seq, out);
+        self.apply(seq, payload, out);
+        self.counters.bump("replayed");
+        self.fetched = Some(seq);
+        self.held.drop_to(seq);
+    }
+
+    pub(super) fn on_replay_end(&mut self, now: Duration, out: &mut Vec<Output>) {
+        let Some(replay) = &self.replay else { return };
+        if self.applied.is_some() && !replay.answered {
+            // Nothing at or after the cursor. A publisher that keeps batches has the cursor's, if it is the same one.
+            let restarted = self.replay_useful && self.held.first().is_none() && replay.purpose != Purpose::Bootstrap;
+            if restarted {
+                self.restart(now, None, out);
+            } else {
+                self.counters.bump("replay_empty");
+                self.on_replay_failed(now, out);
+            }
+            return;
+        }
+        self.finish(now, out);
+    }
+
+    /// The replay ended without its end marker.
+    pub(super) fn on_replay_failed(&mut self, now: Duration, out: &mut Vec<Output>) {
+        let Some(replay) = &self.replay else { return };
+        out.push(Output::CancelReplay);
+        if replay.progressed && replay.attempt < self.limits.replay_requests_max {
+            let (purpose, attempt) = (replay.purpose, replay.attempt);
+            self.ask(now, purpose, attempt + 1, out);
+            return;
+        }
+        if replay.proven {
+            // The batch at the cursor came, and after it nothing, not even the end marker: nothing more is there.
+            self.counters.bump("replay_end_missing");
+            self.finish(now, out);
+            return;
+        }
+        let purpose = replay.purpose;
+        self.replay = None;
+        self.heard = now;
+        match purpose {
+            Purpose::Probe => self.probe_after = (self.probe_after * 2).min(self.limits.idle_probe * PROBE_BACKOFF_MAX),
+            Purpose::Reconnect => {
+                let why = "reconnected, and the replay endpoint does not show what happened in between";
+                self.taint(Standing::Degraded, self.next(), why);
+            }
+            Purpose::Bootstrap if self.applied.is_none() => {
+                self.probe_after = (self.probe_after * 2).min(self.limits.idle_probe * PROBE_BACKOFF_MAX);
+                self.taint(Standing::Partial, 0, "the history could not be fetched");
+            }
+            Purpose::Bootstrap | Purpose::Repair => {}
+        }
+        self.drain(now, false, 1, out);
+    }
+
+    /// The answer is complete as far as the publisher has it.
+    fn finish(&mut self, now: Duration, out: &mut Vec<Output>) {
+        let Some(replay) = self.replay.take() else { return };
+        self.heard = now;
+        self.probe_after = self.limits.idle_probe;
+        if !replay.proven && replay.purpose != Purpose::Bootstrap {
+            // The window began right behind the cursor: contiguous, but by which life?
+            let why = "the replay does not reach back to a batch that is known";
+            self.taint(Standing::Degraded, self.next(), why);
+        }
+        if self.applied.is_none() {
+            self.standing = Standing::Exact;
+            self.why = None;
+        }
+        let again = replay.progressed && replay.attempt < self.limits.replay_requests_max;
+        self.drain(now, again, replay.attempt + 1, out);
+    }
+
+    /// Applies what was held. A gap in it is asked for once more if the last answer brought something (`again`).
+    fn drain(&mut self, now: Duration, again: bool, attempt: u32, out: &mut Vec<Output>) {
+        while let Some(first) = self.held.first() {
+            if first > self.next() && again && self.applied.is_some() {
+                self.ask(now, Purpose::Repair, attempt, out);
+                return;
+            }
+            self.apply_held(out);
+        }
+    }
+
+    fn apply_held(&mut self, out: &mut Vec<Output>) {
+        if let Some((seq, payload)) = self.held.pop_first()
+            && seq >= self.next()
+        {
+            self.pass_over(seq, out);
+            self.apply(seq, payload, out);
+        }
+    }
+
+    /// Holds a live batch behind the replay; if there is no room, the replay has taken too long.
+    pub(super) fn hold(&mut self, now: Duration, seq: u64, payload: Bytes, out: &mut Vec<Output>) {
+        if self.held.fits(&payload) {
+            self.held.put(seq, payload);
+            return;
+        }
+        self.counters.bump("held_overflows");
+        self.replay = None;
+        out.push(Output::CancelReplay);
+        self.drain(now, false, 1, out);
+        if seq >= self.next() {
+            self.pass_over(seq, out);
+            self.apply(seq, payload, out);
+        }
+    }
+
+    /// The publisher returns another batch than the one seen live, or applied, under the same sequence.
+    fn contradicted(&mut self, now: Duration, out: &mut Vec<Output>) {
+        if self.replay.as_ref().is_none_or(|replay| replay.purpose != Purpose::Bootstrap) {
+            self.restart(now, None, out);
+            return;
+        }
+        // This life's own history contradicts its live stream: the endpoint belongs to another publisher. Asking it again
+        // would go on for ever, so the live stream counts, and what came before it is unknown.
+        self.counters.bump("replay_conflicts");
+        let live = std::mem::replace(
+            &mut self.held,
+            super::Held::new(self.limits.held_batches_max, self.limits.held_bytes_max),
+        );
+        self.forget(out);
+        self.held = live;
+        let next = self.held.first().unwrap_or(0);
+        self.taint(Standing::Partial, next, "the replay endpoint contradicts the event stream");
+        self.drain(now, false, 1, out);
+    }
+}
+
+/// How often the time between probes doubles while they fail, as a factor.
+const PROBE_BACKOFF_MAX: u32 = 64;
