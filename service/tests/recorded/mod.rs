@@ -1,5 +1,7 @@
 //! Reads the recorded streams of `corpora/recordings`: frames as a subscriber received them, by publisher and life.
 
+#![allow(dead_code, reason = "each test binary that includes this uses a part of it")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
