@@ -2,6 +2,7 @@
 
 mod counters;
 pub mod cursor;
+pub mod normalize;
 mod spec;
 mod status;
 

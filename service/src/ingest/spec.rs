@@ -2,6 +2,7 @@
 //!
 //! The layers above turn flags, files and RPCs into these; ingest sees nothing else of them.
 
+use crate::wire::DecodeLimits;
 use std::time::Duration;
 
 /// Which engine a worker runs. Decides only what the wire leaves open.
@@ -82,8 +83,8 @@ pub struct IngestLimits {
     pub idle_probe: Duration,
     /// KV-cache groups whose kind is remembered for one rank.
     pub groups_max: usize,
-    /// Blocks in one stored event, or names in one removal, at most.
-    pub event_blocks_max: usize,
+    /// How much of a message the decoder reads.
+    pub decode: DecodeLimits,
     /// First pause before a connection is tried again; doubles up to [`Self::reconnect_max`].
     pub reconnect_min: Duration,
     /// Longest pause before a connection is tried again.
@@ -107,7 +108,7 @@ impl Default for IngestLimits {
             payload_hashes_max: 512,
             idle_probe: Duration::from_secs(10),
             groups_max: 64,
-            event_blocks_max: 1 << 20,
+            decode: DecodeLimits { payload_bytes_max: 64 << 20, ..DecodeLimits::default() },
             reconnect_min: Duration::from_millis(100),
             reconnect_max: Duration::from_secs(2),
             handshake_max: Duration::from_secs(5),
