@@ -107,6 +107,8 @@ pub struct Cursor {
     /// First batch that comes after the cause of a tainted standing: a clear in it or later mends the standing.
     tainted_at: u64,
     why: Option<&'static str>,
+    /// Newest batch with a clear of the whole rank, in this life.
+    last_clear: Option<u64>,
     incarnation: u64,
     applied: Option<u64>,
     /// Highest sequence applied out of a replay since the connection was made: up to there, live batches may repeat.
@@ -134,6 +136,7 @@ impl Cursor {
             standing: Standing::Exact,
             tainted_at: 0,
             why: None,
+            last_clear: None,
             incarnation: 0,
             applied: None,
             fetched: None,
@@ -179,6 +182,7 @@ impl Cursor {
 
     /// The batch `seq`, which was applied, held a clear of the whole rank: nothing before it matters any more.
     pub fn cleared(&mut self, seq: u64) {
+        self.last_clear = Some(seq);
         if seq >= self.tainted_at {
             self.standing = Standing::Exact;
             self.why = None;
@@ -187,7 +191,9 @@ impl Cursor {
 
     /// The batch `seq`, which was applied, held content that could not be used.
     pub fn content_lost(&mut self, seq: u64, why: &'static str) {
-        self.taint(Standing::Degraded, seq.saturating_add(1), why);
+        if self.last_clear.is_none_or(|clear| clear <= seq) {
+            self.taint(Standing::Degraded, seq.saturating_add(1), why);
+        }
     }
 
     /// The rank's blocks were dropped on the other side of the cursor (a memory limit).
@@ -378,6 +384,7 @@ impl Cursor {
         }
         self.applied = None;
         self.fetched = None;
+        self.last_clear = None;
         self.payloads.clear();
         self.held.clear();
         out.push(Output::Clear);

@@ -1,0 +1,272 @@
+//! One rank, from frames to index operations: cursor, decoder and normalizer in a row. Pure, like its parts.
+//!
+//! A message that is none of a publisher's is counted and ignored. A payload that cannot be read costs itself: the cursor
+//! goes on, and the rank is no longer exact. An event that cannot be read costs itself, likewise.
+
+use super::counters::Counters;
+use super::cursor::{Cursor, Input, Output};
+use super::normalize::Normalizer;
+use super::spec::{Engine, IngestLimits, RankEndpoint, WorkerSpec};
+use super::status::{RankStatus, Trust};
+use crate::ops::{Applied, Op, OpBatch};
+use crate::wire::{FrameLimits, ReplayReply, decode_batch, parse_live, parse_replay};
+use bytes::Bytes;
+use std::time::Duration;
+
+/// What a rank's sockets have to tell.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RankInput {
+    /// The event connection was made.
+    Connected,
+    /// The event connection ended.
+    Disconnected,
+    /// A message of the live stream, all frames.
+    Live(Vec<Bytes>),
+    /// A message from the replay endpoint, all frames as a DEALER receives them.
+    Replay {
+        /// Number of the request that it answers.
+        request: u64,
+        /// The frames.
+        frames: Vec<Bytes>,
+    },
+    /// The replay cannot be carried on.
+    ReplayFailed {
+        /// Number of the request.
+        request: u64,
+    },
+    /// Time passed.
+    Tick,
+}
+
+/// What has to be done, in order.
+#[derive(Clone, PartialEq, Debug)]
+pub enum RankOutput {
+    /// Apply these operations.
+    Apply(OpBatch),
+    /// Ask the replay endpoint; give an earlier request up.
+    RequestReplay {
+        /// Number of the request.
+        request: u64,
+        /// First sequence asked for.
+        from: u64,
+    },
+    /// Give the request in flight up.
+    CancelReplay,
+}
+
+/// The present, passed in: nothing here looks at a clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Now {
+    /// Time since any fixed origin; never falls.
+    pub elapsed: Duration,
+    /// Unix time in milliseconds.
+    pub unix_ms: u64,
+}
+
+/// The state of one rank.
+pub struct Rank {
+    number: u32,
+    limits: IngestLimits,
+    frame_limits: FrameLimits,
+    cursor: Cursor,
+    normalizer: Normalizer,
+    incarnation: u64,
+    connected: bool,
+    last_event_ms: Option<u64>,
+    last_event_engine_time: Option<f64>,
+    counters: Counters,
+    outputs: Vec<Output>,
+}
+
+impl Rank {
+    /// A rank that has seen nothing.
+    pub fn new(spec: &WorkerSpec, endpoint: &RankEndpoint, limits: &IngestLimits) -> Self {
+        Self {
+            number: endpoint.rank,
+            limits: *limits,
+            frame_limits: FrameLimits { payload_bytes_max: limits.message_bytes_max, ..FrameLimits::default() },
+            cursor: Cursor::new(*limits, endpoint.replay.is_some(), spec.engine == Engine::Sglang),
+            normalizer: Normalizer::new(spec, limits),
+            incarnation: 0,
+            connected: false,
+            last_event_ms: None,
+            last_event_engine_time: None,
+            counters: Counters::default(),
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Takes one input and appends what has to be done.
+    pub fn step(&mut self, now: Now, input: RankInput, out: &mut Vec<RankOutput>) {
+        let input = match input {
+            RankInput::Connected => {
+                self.connected = true;
+                Input::Connected
+            }
+            RankInput::Disconnected => {
+                self.connected = false;
+                Input::Disconnected
+            }
+            RankInput::Live(frames) => match self.live(&frames) {
+                Some(input) => input,
+                None => return,
+            },
+            RankInput::Replay { request, frames } => match self.replayed(request, &frames) {
+                Some(input) => input,
+                None => return,
+            },
+            RankInput::ReplayFailed { request } => Input::ReplayFailed { request },
+            RankInput::Tick => Input::Tick,
+        };
+        let mut outputs = std::mem::take(&mut self.outputs);
+        self.cursor.step(now.elapsed, input, &mut outputs);
+        for output in outputs.drain(..) {
+            self.carry_out(now, output, out);
+        }
+        self.outputs = outputs;
+    }
+
+    /// Takes back what the index did with the batch of this sequence.
+    pub fn applied(&mut self, sequence: Option<u64>, did: &Applied) {
+        for (reason, count) in [
+            ("blocks_stored", did.stored),
+            ("block_copies", did.copies),
+            ("blocks_moved", did.moved),
+            ("orphans", did.orphans),
+            ("orphans_dropped", did.orphans_dropped),
+            ("orphans_attached", did.attached),
+            ("blocks_removed", did.removed),
+            ("block_copies_removed", did.copies_removed),
+            ("unknown_removals", did.unknown_removals),
+            ("unknown_adoptions", did.unknown_adoptions),
+            ("self_parent", did.self_parent),
+            ("limit_reached", did.limit_reached),
+            ("blocks_cleared", did.cleared),
+        ] {
+            self.counters.add(reason, count);
+        }
+        if did.limit_reached > 0 {
+            self.cursor.history_lost("a memory limit of the index was reached: the rank was emptied");
+        } else if let Some(sequence) = sequence
+            && did.orphans_dropped > 0
+        {
+            self.cursor.content_lost(sequence, "blocks without a known parent were dropped: too many are waiting");
+        }
+    }
+
+    /// Counts something that happened outside: connections refused, messages dropped, ...
+    pub fn count(&mut self, reason: &'static str, count: u64) {
+        self.counters.add(reason, count);
+    }
+
+    /// When [`RankInput::Tick`] is due, on the scale of [`Now::elapsed`]; `None` if nothing waits for time to pass.
+    pub fn next_tick(&self) -> Option<Duration> {
+        self.cursor.next_tick()
+    }
+
+    /// How far answers about the rank can be believed.
+    pub fn trust(&self) -> Trust {
+        match self.normalizer.misconfigured() {
+            Some(_) => Trust::Misconfigured,
+            None => self.cursor.trust(),
+        }
+    }
+
+    /// A snapshot for status pages. Allocates.
+    pub fn status(&self) -> RankStatus {
+        let mut counters = self.counters.clone();
+        for (reason, count) in self.cursor.counters().iter().chain(self.normalizer.counters().iter()) {
+            counters.add(reason, count);
+        }
+        let words = self.normalizer.misconfigured().or(self.cursor.why());
+        RankStatus {
+            trust: self.trust(),
+            upper_bound: self.normalizer.upper_bound(),
+            incarnation: self.cursor.incarnation(),
+            cursor: self.cursor.applied(),
+            connected: self.connected,
+            last_event_ms: self.last_event_ms,
+            last_event_engine_time: self.last_event_engine_time,
+            detail: words.filter(|_| self.trust() != Trust::Exact).map(str::to_owned),
+            counters: counters.iter().collect(),
+        }
+    }
+
+    fn live(&mut self, frames: &[Bytes]) -> Option<Input> {
+        match parse_live(frames, &self.frame_limits) {
+            Ok(message) => {
+                self.counters.bump("messages");
+                // The payload is the last frame, whole.
+                frames.last().map(|payload| Input::Live { seq: message.sequence, payload: payload.clone() })
+            }
+            Err(error) => {
+                self.counters.bump("bad_messages");
+                self.counters.bump(error.label());
+                None
+            }
+        }
+    }
+
+    fn replayed(&mut self, request: u64, frames: &[Bytes]) -> Option<Input> {
+        match parse_replay(frames, &self.frame_limits) {
+            Ok(ReplayReply::Batch { sequence, .. }) => {
+                let payload = frames.last()?.clone();
+                Some(Input::ReplayBatch { request, seq: sequence, payload })
+            }
+            Ok(ReplayReply::End) => Some(Input::ReplayEnd { request }),
+            Err(error) => {
+                self.counters.bump("bad_replies");
+                self.counters.bump(error.label());
+                None
+            }
+        }
+    }
+
+    fn carry_out(&mut self, now: Now, output: Output, out: &mut Vec<RankOutput>) {
+        match output {
+            Output::Apply { seq, payload } => {
+                self.incarnation = self.cursor.incarnation();
+                let ops = self.read(now, seq, &payload);
+                out.push(RankOutput::Apply(OpBatch { sequence: Some(seq), ops }));
+            }
+            Output::Clear => {
+                if self.incarnation != self.cursor.incarnation() {
+                    self.incarnation = self.cursor.incarnation();
+                    self.normalizer.reset();
+                }
+                let ops = vec![Op::Clear { tier: None }];
+                out.push(RankOutput::Apply(OpBatch { sequence: None, ops }));
+            }
+            Output::RequestReplay { request, from } => out.push(RankOutput::RequestReplay { request, from }),
+            Output::CancelReplay => out.push(RankOutput::CancelReplay),
+        }
+    }
+
+    fn read(&mut self, now: Now, seq: u64, payload: &[u8]) -> Vec<Op> {
+        let mut ops = Vec::new();
+        self.last_event_ms = Some(now.unix_ms);
+        let batch = match decode_batch(payload, &self.limits.decode) {
+            Ok(batch) => batch,
+            Err(error) => {
+                self.counters.bump("undecodable_batches");
+                self.counters.bump(error.label());
+                self.cursor.content_lost(seq, "a batch could not be read");
+                return ops;
+            }
+        };
+        self.counters.bump("batches");
+        self.counters.add("events", batch.events.len() as u64);
+        if batch.rank.is_some_and(|rank| rank != self.number) {
+            self.counters.bump("rank_mismatch");
+        }
+        self.last_event_engine_time = batch.timestamp.or(self.last_event_engine_time);
+        let effect = self.normalizer.normalize(&batch, &mut ops);
+        if effect.cleared {
+            self.cursor.cleared(seq);
+        }
+        if let Some(why) = effect.lost {
+            self.cursor.content_lost(seq, why);
+        }
+        ops
+    }
+}
