@@ -1,6 +1,8 @@
 //! Each meaning of the index as a small example with its literal answer. Oracle and index must both give it, under runs of
 //! one, three and 512 blocks and with one and two lanes.
 
+#![expect(clippy::unwrap_used, reason = "a test may stop where its own scene is wrong")]
+
 mod common;
 
 use common::configurations::Configuration;
