@@ -1,0 +1,91 @@
+//! Checks of the documents: a map that names files which are gone is worse than none.
+
+use crate::section::Failed;
+use std::path::Path;
+
+/// Documents whose tables name files.
+const MAPS: &[&str] = &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "NUMA.md"];
+/// Stands before a code block of the README whose commands are run by `cargo xtask ci`.
+const CHECKED: &str = "<!-- checked by cargo xtask ci -->";
+
+/// Every file and folder that a table names exists.
+pub fn check(root: &Path) -> Result<(), Failed> {
+    for document in MAPS {
+        let text = read(root, document)?;
+        let missing: Vec<_> = paths_in_tables(&text).into_iter().filter(|path| !root.join(path).exists()).collect();
+        if !missing.is_empty() {
+            return Err(format!("{document} names files that do not exist: {}", missing.join(", ")));
+        }
+    }
+    Ok(())
+}
+
+/// The text of a document.
+pub fn read(root: &Path, document: &str) -> Result<String, Failed> {
+    std::fs::read_to_string(root.join(document)).map_err(|error| format!("{document}: {error}"))
+}
+
+/// Paths between backquotes in table rows: words with a slash in them, or names of sources and documents.
+fn paths_in_tables(text: &str) -> Vec<String> {
+    let rows = text.lines().filter(|line| line.trim_start().starts_with('|'));
+    let quoted = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    quoted.filter(|word| is_path(word)).map(|word| word.trim_end_matches('/').to_owned()).collect()
+}
+
+fn is_path(word: &str) -> bool {
+    let plain = word.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-".contains(&b));
+    let file = [".rs", ".md", ".toml", ".proto", ".sh"].iter().any(|ending| word.ends_with(ending));
+    plain && !word.starts_with('/') && (file || word.contains('/'))
+}
+
+/// The commands of the code blocks that are marked as checked.
+pub fn checked_commands(readme: &str) -> Vec<String> {
+    let mut commands = Vec::new();
+    for part in readme.split(CHECKED).skip(1) {
+        let block = part.split("```").nth(1).unwrap_or_default();
+        let lines = block.lines().skip(1).map(|line| line.split('#').next().unwrap_or_default().trim());
+        commands.extend(lines.filter(|line| !line.is_empty()).map(str::to_owned));
+    }
+    commands
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::section::root;
+
+    #[test]
+    fn documents_name_files_that_exist() {
+        check(&root()).unwrap();
+    }
+
+    #[test]
+    fn paths_are_told_from_other_words() {
+        let table = "text `not/this`\n| `index/src/lib.rs` | `Lane::store` and `R1` |\n| `service/` | `--workers 8` | `/metrics` |";
+        assert_eq!(paths_in_tables(table), ["index/src/lib.rs", "service"]);
+    }
+
+    #[test]
+    fn a_missing_file_is_reported() {
+        let folder = std::env::temp_dir().join(format!("kvatlas-xtask-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for document in MAPS {
+            std::fs::write(folder.join(document), "| `gone/nowhere.rs` |").unwrap();
+        }
+        let failed = check(&folder).unwrap_err();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(failed, "README.md names files that do not exist: gone/nowhere.rs");
+    }
+
+    #[test]
+    fn only_marked_blocks_are_commands() {
+        let readme = "```sh\nrm x\n```\n<!-- checked by cargo xtask ci -->\n```sh\ncargo a   # why\n\ncargo b\n```\n```sh\nc\n```";
+        assert_eq!(checked_commands(readme), ["cargo a", "cargo b"]);
+    }
+
+    #[test]
+    fn the_readme_promises_two_commands() {
+        let commands = checked_commands(&read(&root(), "README.md").unwrap());
+        assert_eq!(commands, ["cargo run --release --bin kvatlas -- demo", "cargo xtask test"]);
+    }
+}

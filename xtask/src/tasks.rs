@@ -1,0 +1,70 @@
+//! What each task runs. Change the suites here, nowhere else: CI and the README call these.
+
+use crate::documents;
+use crate::sanitizer;
+use crate::section::{Failed, Runner};
+
+/// Every model is explored up to three preemptions: one broken variant is found at three only, and more would not end in
+/// minutes. Loom builds apart, since `--cfg loom` changes every crate.
+const LOOM: &[(&str, &str)] = &[("RUSTFLAGS", "--cfg loom"), ("LOOM_MAX_PREEMPTIONS", "3")];
+
+/// Every suite.
+pub fn test(runner: &mut Runner) -> Result<(), Failed> {
+    runner.run("units", "cargo test --workspace --lib --bins", &[])?;
+    runner.run("properties", "cargo test -p kvatlas-index --tests", &[])?;
+    runner.run("documentation examples", "cargo test --workspace --doc", &[])?;
+    loom(runner)?;
+    runner.run("service end to end", "cargo test -p kvatlas-service --tests", &[])?;
+    runner.run("harness", "cargo test -p kvatlas-harness --tests", &[])?;
+    recorded_streams(runner)
+}
+
+/// Every suite, and what a reviewer would otherwise have to look at.
+pub fn ci(runner: &mut Runner) -> Result<(), Failed> {
+    runner.run("formatting", "cargo fmt --all --check", &[])?;
+    runner.run("lints", "cargo clippy --workspace --all-targets -- -D warnings", &[])?;
+    let strict = &[("RUSTDOCFLAGS", "-D warnings")];
+    runner.run("documentation", "cargo doc --workspace --no-deps --document-private-items", strict)?;
+    runner.note("documents name files that exist", documents::check)?;
+    test(runner)?;
+    sanitizer::tsan(runner)?;
+    readme_commands(runner)
+}
+
+/// The loom models.
+pub fn loom(runner: &mut Runner) -> Result<(), Failed> {
+    runner.run("loom", "cargo test -p kvatlas-loom-tests --release --target-dir target/loom", LOOM)
+}
+
+/// The long memory test.
+pub fn churn(runner: &mut Runner) -> Result<(), Failed> {
+    let line = "cargo test --release -p kvatlas-index --test memory_churn -- --ignored --nocapture";
+    runner.run("churn", line, &[])
+}
+
+/// The recordings, compared with what the engines themselves held.
+fn recorded_streams(runner: &mut Runner) -> Result<(), Failed> {
+    let folder = "corpora/recordings";
+    let mut files: Vec<String> = std::fs::read_dir(runner.root().join(folder))
+        .map_err(|error| format!("{folder}: {error}"))?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| name.ends_with(".kvrec"))
+        .map(|name| format!("{folder}/{name}"))
+        .collect();
+    files.sort();
+    let line = format!("cargo run --release --bin kvatlas-harness -- verify {}", files.join(" "));
+    runner.run("recorded streams", &line, &[])
+}
+
+/// The commands that the README promises. The suites have run already.
+fn readme_commands(runner: &mut Runner) -> Result<(), Failed> {
+    let readme = documents::read(runner.root(), "README.md")?;
+    let commands = documents::checked_commands(&readme);
+    if commands.is_empty() {
+        return Err("README.md has no command marked as checked".to_owned());
+    }
+    for command in commands.iter().filter(|command| command.as_str() != "cargo xtask test") {
+        runner.run("README command", command, &[])?;
+    }
+    Ok(())
+}
