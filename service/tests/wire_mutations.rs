@@ -1,5 +1,7 @@
 //! Recorded payloads, damaged in every way that a seeded generator thinks of, never panic and never lose their bounds.
 
+#![allow(clippy::unwrap_used, reason = "tests, helpers among them, say with a panic what went wrong")]
+
 mod exercise;
 mod recorded;
 

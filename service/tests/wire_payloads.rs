@@ -1,5 +1,7 @@
 //! Payloads taken literally from running engines, byte for byte.
 
+#![allow(clippy::unwrap_used, reason = "tests, helpers among them, say with a panic what went wrong")]
+
 use kvatlas_index::EngineHash;
 use kvatlas_service::wire::{Batch, DecodeLimits, Event, FrameLimits, decode_batch, parse_live};
 

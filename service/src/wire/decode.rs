@@ -7,6 +7,7 @@
 
 use super::event::{Batch, Cleared, Event, Removed, Skip, SkipReason, Stored};
 use super::fields::{self, EventError, Field, Fields};
+use super::hashes::WireHash;
 use super::limits::DecodeLimits;
 use super::msgpack::{Cursor, Head, ReadError};
 
@@ -261,9 +262,11 @@ fn stored(fields: Fields<'_>) -> Result<Stored<'_>, EventError> {
     if !fields.extra_keys.is_empty() && fields.extra_keys.len() != hashes.len() {
         return Err(EventError::Skip(SkipReason::BadField, Field::ExtraKeys.name()));
     }
+    let parent = fields.parent.ok_or(missing(Field::ParentBlockHash))?;
     Ok(Stored {
         hashes,
-        parent: fields.parent.ok_or(missing(Field::ParentBlockHash))?,
+        parent: parent.map(WireHash::name),
+        parent_digest: parent.and_then(WireHash::digest),
         tokens: fields.tokens.ok_or(missing(Field::TokenIds))?,
         block_size: fields.block_size.ok_or(missing(Field::BlockSize))?,
         lora_id: fields.lora_id,

@@ -102,6 +102,8 @@ pub struct Stored<'a> {
     pub hashes: Hashes<'a>,
     /// Name of the block before the first; `None` for position 0, and for placeholders.
     pub parent: Option<EngineHash>,
+    /// The whole digest of that block, where the engine sends whole digests.
+    pub parent_digest: Option<&'a [u8]>,
     /// Token ids of the blocks; empty for placeholders.
     pub tokens: Tokens<'a>,
     /// Tokens (bigrams for a bigram tree) of a block; 0 for placeholders.

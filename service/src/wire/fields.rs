@@ -6,11 +6,10 @@
 
 use super::event::SkipReason;
 use super::extras::ExtraKeys;
-use super::hashes::{Hashes, read_hash};
+use super::hashes::{Hashes, WireHash, read_hash};
 use super::limits::DecodeLimits;
 use super::msgpack::{Cursor, Head, ReadError};
 use super::tokens::{TokenError, Tokens};
-use kvatlas_index::EngineHash;
 
 /// Why an event could not be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,7 +105,7 @@ impl Field {
 #[derive(Clone, Default)]
 pub(crate) struct Fields<'a> {
     pub(crate) hashes: Option<Hashes<'a>>,
-    pub(crate) parent: Option<Option<EngineHash>>,
+    pub(crate) parent: Option<Option<WireHash<'a>>>,
     pub(crate) tokens: Option<Tokens<'a>>,
     pub(crate) block_size: Option<u64>,
     pub(crate) lora_id: Option<i64>,
@@ -205,11 +204,11 @@ impl Reader<'_> {
         Hashes::read(at, len).map_err(|e| self.error(e))
     }
 
-    fn parent(self, at: &mut Cursor<'_>) -> Result<Option<EngineHash>, EventError> {
+    fn parent<'a>(self, at: &mut Cursor<'a>) -> Result<Option<WireHash<'a>>, EventError> {
         if self.nil(at)? {
             return Ok(None);
         }
-        read_hash(at).map(|h| Some(h.name())).map_err(|e| self.error(e))
+        read_hash(at).map(Some).map_err(|e| self.error(e))
     }
 
     fn tokens<'a>(self, at: &mut Cursor<'a>) -> Result<Tokens<'a>, EventError> {

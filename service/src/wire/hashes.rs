@@ -16,7 +16,15 @@ pub enum WireHash<'a> {
     Digest(&'a [u8]),
 }
 
-impl WireHash<'_> {
+impl<'a> WireHash<'a> {
+    /// The whole digest, if the engine sent it.
+    pub fn digest(self) -> Option<&'a [u8]> {
+        match self {
+            WireHash::Int(_) => None,
+            WireHash::Digest(bytes) => Some(bytes),
+        }
+    }
+
     /// The 64-bit name: of a digest the last 8 bytes, big-endian, which is also what vLLM sends as an integer.
     #[inline]
     pub fn name(self) -> EngineHash {

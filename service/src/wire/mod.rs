@@ -10,6 +10,7 @@ mod content;
 mod decode;
 #[cfg(test)]
 mod decode_tests;
+pub mod engine;
 mod event;
 mod extras;
 mod fields;
