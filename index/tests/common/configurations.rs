@@ -43,7 +43,7 @@ impl Configuration {
         IndexConfig {
             shards: self.shards,
             lanes_per_shard: self.lanes,
-            ranks_max: 1024,
+            ranks_max: 1024.max(self.ranks as u32),
             blocks_max: if self.tiny { 4096 } else { 1 << 21 },
             runs_max: if self.tiny { 256 } else { 1 << 19 },
             exts_max: if self.tiny { 64 } else { 1 << 16 },

@@ -102,6 +102,11 @@ impl Generator {
         Op::Store { rank, tier, parent: None, names, contents, kind: StoreKind::Copy, above: Above::default() }
     }
 
+    /// The first popular path: equal for generators of the same profile, rank count and seed.
+    pub fn shared_path(&self) -> &[ContentHash] {
+        &self.pool[0]
+    }
+
     /// A content path to ask for: one that was stored, a prefix, a fork, an extension or a miss.
     pub fn query(&self, rng: &mut Rng) -> Vec<ContentHash> {
         let memory = &self.ranks[rng.below(self.ranks.len())];

@@ -8,3 +8,4 @@ pub mod operation;
 pub mod pair;
 pub mod profiles;
 pub mod rng;
+pub mod sides;

@@ -78,6 +78,23 @@ pub const PROFILES: &[Profile] = &[
     Profile { name: "recycling", clear_rank: 60, clear_tier: 30, close: 60, foreign: 400, tiers: 2, odd: 5, ..BASE },
 ];
 
+/// Of one lane in the concurrent suite: everything at once, and workers that are replaced.
+pub const CONCURRENT: Profile = Profile {
+    name: "concurrent",
+    tiers: 2,
+    foreign: 300,
+    odd: 20,
+    orphans: 40,
+    heal: 150,
+    again: 100,
+    adopt: 20,
+    set_copies: 10,
+    clear_tier: 10,
+    clear_rank: 15,
+    close: 25,
+    ..BASE
+};
+
 impl Profile {
     /// The profile of this name.
     pub fn named(name: &str) -> Self {
