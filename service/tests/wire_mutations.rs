@@ -7,7 +7,7 @@ mod recorded;
 
 use recorded::{Kind, messages, paths};
 
-const SEED: u64 = 0x5eed_0f_a11_b17e;
+const SEED: u64 = 0x0005_eed0_fa11_b17e;
 const MUTATIONS: usize = 60_000;
 
 /// SplitMix64: small, seeded, good enough to damage bytes.

@@ -2,7 +2,9 @@
 //!
 //! - [`decode_batch`]: one msgpack payload to events that borrow from it. A field that cannot be read costs its event, never
 //!   the batch.
+//! - [`parse_live`], [`parse_replay`], [`replay_request`]: the ZeroMQ frames around it.
 //! - [`ContentHasher`], [`Namespace`]: the hashes that lookups and stores agree on.
+//! - [`Verifier`], [`engine`]: the engines' own hashes, recomputed to check a registration.
 //!
 //! Nothing here does I/O, keeps a clock, logs or knows what a worker is. Every function is bounded by its input.
 
@@ -19,9 +21,11 @@ mod hashes;
 mod limits;
 mod msgpack;
 mod namespace;
+mod remembered;
 #[cfg(test)]
 mod testing;
 mod tokens;
+mod verify;
 
 pub use content::{CONTENT_SEED, ContentHasher, HashMode, MultimodalItem, Prompt, StoreContentError, StoreContents};
 pub use decode::{DecodeError, decode_batch};
@@ -32,3 +36,4 @@ pub use hashes::{Hashes, WireHash, WireHashes};
 pub use limits::DecodeLimits;
 pub use namespace::{Namespace, store_namespace};
 pub use tokens::{TokenIter, Tokens};
+pub use verify::{HashScheme, Unverifiable, Verdict, Verifier};
