@@ -4,17 +4,39 @@
 //! the ranks it owns; a reader answers lookups of content hashes without a lock and without writing to shared memory.
 //! [`reference`] is the oracle that defines every answer.
 //!
+//! Blocks live in *runs*, stretches of one content chain in an arena; a further holder of a run is one cutoff or one bit, not
+//! one map entry a block. A block's position never moves from its store to its death, so maps, child links and exceptions
+//! are keyed by position and a split rewrites none of them.
+//!
 //! Deliberately absent: async, I/O, clocks, logging, protobuf.
 
+mod alloc;
+mod check;
 mod config;
+mod cover;
+mod edge;
 mod error;
+mod hash;
+mod index;
+mod kids;
+mod lane;
+mod layout;
+mod read;
 pub mod reference;
+mod region;
+mod shard;
+mod slots;
+#[doc(hidden)]
+pub mod sync;
 mod types;
-mod api;
+#[doc(hidden)]
+pub mod version;
 
-pub use api::{Index, Lane, Reader, Stats};
 pub use config::IndexConfig;
 pub use error::{ConfigError, IndexError};
+pub use index::{Index, Stats};
+pub use lane::Lane;
+pub use read::{Levels, Reader};
 pub use types::{
     Cleared, ContentHash, EngineHash, Holder, HolderDepth, LookupOptions, Outcome, RankFilter, RankKey, RankSlot,
     Removed, Residency, Store, StoreKind, Stored, Tier, WalkStep,

@@ -114,6 +114,7 @@ fn play(profile: &Profile, configuration: &Configuration, seed: u64, ops: &[Op])
         }
         if step % NAMES_STEPS == 0 {
             pair.compare_names(op.rank()).map_err(at_step)?;
+            pair.check().map_err(at_step)?;
         }
     }
     for _ in 0..4 * QUERIES {

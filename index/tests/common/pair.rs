@@ -343,8 +343,15 @@ impl Pair {
         Ok(got)
     }
 
+    /// The index's own invariants.
+    pub fn check(&self) -> Result<(), Difference> {
+        self.index.check()?;
+        self.lanes.iter().try_for_each(Lane::check)
+    }
+
     /// Everything of every rank, then everything is taken away: nothing may be left.
     pub fn finish(&mut self) -> Result<(), Difference> {
+        self.check()?;
         for rank in 0..self.seats.len() {
             self.compare_counts(rank)?;
             self.compare_names(rank)?;
@@ -352,6 +359,7 @@ impl Pair {
         for rank in 0..self.seats.len() {
             self.close(rank)?;
         }
+        self.check()?;
         let left = self.index.stats();
         let left = (left.held, left.blocks, left.runs, left.parked, left.ranks);
         same("held, blocks, runs, parked, ranks in the end", left, (0, 0, 0, 0, 0))

@@ -1,0 +1,260 @@
+//! Who owns which granule, run id and holder block: free lists behind one short lock of the shard.
+//!
+//! A granule is eight positions. Pages of 64 granules carry one bitmap word of free granules; pages are binned by their
+//! longest free stretch, so an allocation takes the tightest page that fits, and freed neighbours coalesce by themselves.
+
+use crate::error::IndexError;
+
+/// Positions of a granule (one cache line of content hashes).
+pub(crate) const GRANULE: u32 = 8;
+const PAGE: u32 = 64;
+
+struct Page {
+    /// A set bit is a free granule.
+    free: u64,
+    /// Longest free stretch: the bin this page is in; 0 is in no bin.
+    bin: u32,
+    /// Place inside the bin.
+    place: u32,
+}
+
+/// The granule allocator.
+pub(crate) struct Granules {
+    pages: Vec<Page>,
+    bins: Vec<Vec<u32>>,
+    pages_max: u32,
+    live: u64,
+}
+
+/// Length of the longest run of set bits.
+fn longest_stretch(mut word: u64) -> u32 {
+    let mut length = 0;
+    while word != 0 {
+        word &= word << 1;
+        length += 1;
+    }
+    length
+}
+
+fn mask(at: u32, count: u32) -> u64 {
+    (if count == PAGE { u64::MAX } else { (1 << count) - 1 }) << at
+}
+
+impl Granules {
+    fn new(blocks_max: u32) -> Self {
+        let bins = (0..=PAGE).map(|_| Vec::new()).collect();
+        let mut granules = Self { pages: Vec::new(), bins, pages_max: blocks_max.div_ceil(GRANULE * PAGE), live: 0 };
+        granules.add_page();
+        // Position 0 is the root's, so granule 0 is never handed out.
+        granules.pages[0].free &= !1;
+        granules.rebin(0);
+        granules
+    }
+
+    fn add_page(&mut self) {
+        let id = self.pages.len() as u32;
+        self.pages.push(Page { free: u64::MAX, bin: 0, place: 0 });
+        self.rebin(id);
+    }
+
+    fn rebin(&mut self, id: u32) {
+        let page = &self.pages[id as usize];
+        let (old, place) = (page.bin, page.place);
+        let bin = longest_stretch(page.free);
+        if bin == old {
+            return;
+        }
+        if old > 0 {
+            let list = &mut self.bins[old as usize];
+            list.swap_remove(place as usize);
+            if let Some(&moved) = list.get(place as usize) {
+                self.pages[moved as usize].place = place;
+            }
+        }
+        let place = self.bins[bin as usize].len() as u32;
+        if bin > 0 {
+            self.bins[bin as usize].push(id);
+        }
+        let page = &mut self.pages[id as usize];
+        (page.bin, page.place) = (bin, place);
+    }
+
+    /// The first of `count` (1..=64) granules in a row, or `None` when the limit is reached.
+    fn take(&mut self, count: u32) -> Option<u32> {
+        debug_assert!((1..=PAGE).contains(&count));
+        let bin = match (count..=PAGE).find(|&b| !self.bins[b as usize].is_empty()) {
+            Some(bin) => bin,
+            None if (self.pages.len() as u32) < self.pages_max => {
+                self.add_page();
+                PAGE
+            }
+            None => return None,
+        };
+        let id = *self.bins[bin as usize].last().expect("the bin was found non-empty");
+        let free = self.pages[id as usize].free;
+        // Bit i of `starts`: `count` free granules begin at i.
+        let (mut starts, mut have) = (free, 1);
+        while have < count {
+            let step = have.min(count - have);
+            starts &= starts >> step;
+            have += step;
+        }
+        let at = starts.trailing_zeros();
+        self.pages[id as usize].free = free & !mask(at, count);
+        self.rebin(id);
+        self.live += u64::from(count);
+        Some(id * PAGE + at)
+    }
+
+    /// Gives back `count` granules from `first`, all of one page.
+    fn give(&mut self, first: u32, count: u32) {
+        let (id, at) = (first / PAGE, first % PAGE);
+        let mask = mask(at, count);
+        let page = &mut self.pages[id as usize];
+        assert!(page.free & mask == 0, "granule freed twice");
+        page.free |= mask;
+        self.rebin(id);
+        self.live -= u64::from(count);
+    }
+}
+
+/// Ids from a counter, given back through a stack.
+struct Ids {
+    free: Vec<u32>,
+    next: u32,
+    limit: u32,
+}
+
+impl Ids {
+    fn new(limit: u32) -> Self {
+        // Id 0 means "none" in every link.
+        Self { free: Vec::new(), next: 1, limit }
+    }
+    fn take(&mut self) -> Option<u32> {
+        self.free.pop().or_else(|| {
+            (self.next < self.limit).then(|| {
+                self.next += 1;
+                self.next - 1
+            })
+        })
+    }
+    fn live(&self) -> u64 {
+        u64::from(self.next) - 1 - self.free.len() as u64
+    }
+}
+
+/// All free lists of a shard.
+pub(crate) struct Alloc {
+    granules: Granules,
+    runs: Ids,
+    exts: Ids,
+    blocks_max: u32,
+}
+
+/// What a shard's free lists say, for statistics.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Usage {
+    pub granules_live: u64,
+    pub granules_known: u64,
+    pub runs_live: u64,
+    pub runs_known: u64,
+    pub exts_live: u64,
+    pub exts_known: u64,
+}
+
+impl Alloc {
+    pub fn new(blocks_max: u32, runs_max: u32, exts_max: u32) -> Self {
+        Self { granules: Granules::new(blocks_max), runs: Ids::new(runs_max), exts: Ids::new(exts_max), blocks_max }
+    }
+
+    /// A run id.
+    pub fn take_run(&mut self) -> Result<u32, IndexError> {
+        self.runs.take().ok_or(IndexError::RunsFull { limit: self.runs.limit })
+    }
+    pub fn give_run(&mut self, id: u32) {
+        self.runs.free.push(id);
+    }
+
+    /// A holder block id.
+    pub fn take_ext(&mut self) -> Result<u32, IndexError> {
+        self.exts.take().ok_or(IndexError::ExtsFull { limit: self.exts.limit })
+    }
+    pub fn give_ext(&mut self, id: u32) {
+        self.exts.free.push(id);
+    }
+
+    /// Granules in a row; fewer than asked for (but at least one) when memory is fragmented near its limit.
+    pub fn take_granules(&mut self, count: u32) -> Result<(u32, u32), IndexError> {
+        let mut want = count;
+        loop {
+            if let Some(first) = self.granules.take(want) {
+                return Ok((first, want));
+            }
+            if want == 1 {
+                return Err(IndexError::BlocksFull { limit: self.blocks_max });
+            }
+            want /= 2;
+        }
+    }
+    pub fn give_granules(&mut self, first: u32, count: u32) {
+        if count > 0 {
+            self.granules.give(first, count);
+        }
+    }
+
+    /// Highest run id handed out so far, plus one.
+    pub fn runs_end(&self) -> u32 {
+        self.runs.next
+    }
+
+    pub fn usage(&self) -> Usage {
+        Usage {
+            granules_live: self.granules.live,
+            granules_known: self.granules.pages.len() as u64 * u64::from(PAGE),
+            runs_live: self.runs.live(),
+            runs_known: u64::from(self.runs.next) - 1,
+            exts_live: self.exts.live(),
+            exts_known: u64::from(self.exts.next) - 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn granules_never_overlap_and_come_back() {
+        let mut granules = Granules::new(GRANULE * PAGE * 4);
+        let mut held: Vec<(u32, u32)> = Vec::new();
+        let mut x = 7u64;
+        for _ in 0..20_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let count = (x >> 33) as u32 % 64 + 1;
+            if x >> 60 < 9 {
+                if let Some(first) = granules.take(count) {
+                    assert!(first > 0 && first + count <= 4 * PAGE && first / PAGE == (first + count - 1) / PAGE);
+                    assert!(held.iter().all(|&(f, c)| first + count <= f || f + c <= first), "overlap");
+                    held.push((first, count));
+                }
+            } else if !held.is_empty() {
+                let (first, count) = held.swap_remove((x >> 20) as usize % held.len());
+                granules.give(first, count);
+            }
+            assert_eq!(granules.live, held.iter().map(|h| u64::from(h.1)).sum::<u64>());
+        }
+        held.drain(..).for_each(|(first, count)| granules.give(first, count));
+        assert_eq!(granules.bins[PAGE as usize].len(), 3, "whole pages, but for the root's");
+    }
+
+    #[test]
+    fn limits_are_errors() {
+        let mut alloc = Alloc::new(512, 3, 2);
+        assert_eq!((alloc.take_run(), alloc.take_run()), (Ok(1), Ok(2)));
+        assert_eq!(alloc.take_run(), Err(IndexError::RunsFull { limit: 3 }));
+        assert_eq!(alloc.take_ext(), Ok(1));
+        assert_eq!(alloc.take_ext(), Err(IndexError::ExtsFull { limit: 2 }));
+        assert_eq!(alloc.take_granules(63), Ok((1, 63)));
+        assert_eq!(alloc.take_granules(4), Err(IndexError::BlocksFull { limit: 512 }));
+    }
+}

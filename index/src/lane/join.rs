@@ -1,0 +1,206 @@
+//! Joins: the rank holds a stretch of an existing run from now on, under these names.
+//!
+//! The common case is one sweep over names and one cutoff. Everything else (twins, foreign names, names that move) goes one
+//! name at a time; where a run's kind of name does not fit, the run is split, so that a holder has one kind for each run.
+
+use crate::error::IndexError;
+use crate::lane::store::Taken;
+use crate::lane::work::{HeldRun, NamedAt, Work};
+use crate::layout::Entry;
+use crate::shard::Sight;
+use crate::sync::Ordering;
+use crate::types::{EngineHash, StoreKind, Stored};
+
+impl<'a> Work<'a> {
+    /// Holds `names.len()` blocks of a run from `offset` on, or a part of them. `None` when the run is no longer as seen.
+    pub fn join(
+        &mut self,
+        sight: &Sight,
+        offset: u32,
+        names: &[EngineHash],
+        kind: StoreKind,
+        did: &mut Stored,
+    ) -> Result<Option<Taken>, IndexError> {
+        let Some(mut held) = self.lock_at(sight) else { return Ok(None) };
+        let (cut, private) = self.shard.cut(held.header, &held.f, self.slot());
+        if offset < cut {
+            let there = names.len().min((cut - offset) as usize);
+            return self.hold_again(held, offset, private, &names[..there], kind, did).map(Some);
+        }
+        if offset == cut {
+            return self.hold_more(held, offset, private, names, kind, did).map(Some);
+        }
+        // A hole before the stretch: cut the run there, so that what is held is a prefix of the second half.
+        held = self.split(held, offset)?.1;
+        self.hold_more(held, 0, false, names, kind, did).map(Some)
+    }
+
+    /// Names for positions that are held already: further copies, or further names (twins).
+    fn hold_again(
+        &mut self,
+        held: HeldRun<'a>,
+        offset: u32,
+        private: bool,
+        names: &[EngineHash],
+        kind: StoreKind,
+        did: &mut Stored,
+    ) -> Result<Taken, IndexError> {
+        let from = held.f.base + offset;
+        let extra = u64::from(kind == StoreKind::Copy);
+        let arena = &self.shard.arena;
+        let me = &mut self.holders[self.tier.index()];
+        let mut count = 0;
+        for name in names {
+            let position = from + count;
+            let canonical = !private && arena.name(position) == name.0;
+            if !canonical && me.private.get(&name.0) != Some(&position) {
+                break;
+            }
+            me.add_copies(name.0, extra);
+            did.copies += extra;
+            count += 1;
+        }
+        if count > 0 {
+            return Ok(Taken { count, last: from + count - 1 });
+        }
+        let name = names[0].0;
+        let old = self.resolve(name);
+        if old.is_none() {
+            self.room()?;
+            did.stored += 1;
+        } else {
+            self.me().add_copies(name, extra);
+            did.moved += 1;
+        }
+        self.me().private.insert(name, from);
+        self.me().add_twin(from);
+        drop(held);
+        self.leave(old)?;
+        Ok(Taken { count: 1, last: from })
+    }
+
+    /// Extends the holder's prefix of a run, from its end at `offset`.
+    fn hold_more(
+        &mut self,
+        mut held: HeldRun<'a>,
+        mut offset: u32,
+        private: bool,
+        names: &[EngineHash],
+        kind: StoreKind,
+        did: &mut Stored,
+    ) -> Result<Taken, IndexError> {
+        let room = self.room()?;
+        let names = &names[..names.len().min(room.min(1 << 20) as usize)];
+        if offset == 0 || !private {
+            let taken = self.extend_canonical(&mut held, offset, names)?;
+            if taken > 0 {
+                self.took(taken, did);
+                return Ok(Taken { count: taken, last: held.f.base + offset + taken - 1 });
+            }
+            if offset > 0 {
+                // The next name is not the canonical one here: private from a run of its own on.
+                held = self.split(held, offset)?.1;
+                offset = 0;
+            }
+        }
+        let from = held.f.base + offset;
+        let (taken, old) = self.name_privately(from, names, kind, did);
+        let entry = Entry { slot: self.slot(), cut: offset + taken, private: true };
+        if let Err(full) = self.shard.set_cut(&mut held.lock, held.header, &mut held.f, entry) {
+            self.unname(&names[..taken as usize], old);
+            return Err(full);
+        }
+        drop(held);
+        self.leave(old)?;
+        Ok(Taken { count: taken, last: from + taken - 1 })
+    }
+
+    /// Takes back what `name_privately` did.
+    fn unname(&mut self, names: &[EngineHash], old: Option<NamedAt>) {
+        let me = self.me();
+        for name in names {
+            me.remove_private(name.0);
+        }
+        if let Some(old) = old.filter(|o| o.private) {
+            me.private.insert(names[0].0, old.position);
+        }
+        me.held -= names.len() as u64;
+        self.counts.held -= names.len() as u64;
+    }
+
+    /// Raises the cutoff as far as the names are the canonical ones and free to be used so. How far.
+    fn extend_canonical(
+        &mut self,
+        held: &mut HeldRun<'a>,
+        offset: u32,
+        names: &[EngineHash],
+    ) -> Result<u32, IndexError> {
+        let from = held.f.base + offset;
+        let words = self.shard.arena.names(from, names.len() as u32);
+        let same = words.iter().zip(names).take_while(|(w, n)| w.load(Ordering::Relaxed) == n.0).count();
+        if same == 0 {
+            return Ok(0);
+        }
+        // What other ranks of this lane hold canonically is mapped; only an own private name can be in the way there.
+        let mapped = self.mapped(held).saturating_sub(offset).min(same as u32);
+        let private = &self.holders[self.tier.index()].private;
+        let free = if private.is_empty() {
+            mapped
+        } else {
+            names[..mapped as usize].iter().take_while(|n| !private.contains_key(&n.0)).count() as u32
+        };
+        let fresh = if free < mapped { 0 } else { self.map_stretch(from + free, &names[free as usize..same]) };
+        let taken = free + fresh;
+        if taken == 0 {
+            return Ok(0);
+        }
+        let entry = Entry { slot: self.slot(), cut: offset + taken, private: false };
+        let raised = self.shard.set_cut(&mut held.lock, held.header, &mut held.f, entry);
+        if let Err(full) = raised {
+            for i in free..taken {
+                self.canonical.remove(&self.shard.arena, names[i as usize].0, from + i);
+            }
+            return Err(full);
+        }
+        Ok(taken)
+    }
+
+    /// Gives private names to positions from `from` on, as far as the rank has none of them elsewhere; at least one: if the
+    /// very first is elsewhere, it alone moves here, and its old place is returned, to be left once no LOCK is held.
+    pub fn name_privately(
+        &mut self,
+        from: u32,
+        names: &[EngineHash],
+        kind: StoreKind,
+        did: &mut Stored,
+    ) -> (u32, Option<NamedAt>) {
+        let mut taken = 0;
+        for name in names {
+            if let Some(old) = self.resolve(name.0) {
+                if taken > 0 {
+                    break;
+                }
+                let me = self.me();
+                me.private.insert(name.0, from);
+                me.add_copies(name.0, u64::from(kind == StoreKind::Copy));
+                me.held += 1;
+                self.counts.held += 1;
+                did.moved += 1;
+                return (1, Some(old));
+            }
+            self.me().private.insert(name.0, from + taken);
+            taken += 1;
+            self.took(1, did);
+        }
+        (taken, None)
+    }
+
+    /// Names that the holder may still get; an error at the limit.
+    pub fn room(&mut self) -> Result<u64, IndexError> {
+        let limit = self.names_max;
+        match limit.saturating_sub(self.me().count()) {
+            0 => Err(IndexError::NamesFull { limit }),
+            room => Ok(room),
+        }
+    }
+}

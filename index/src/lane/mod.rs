@@ -1,0 +1,334 @@
+//! The writer of one lane: applies the events of the ranks it owns, in order, alone.
+
+mod drop;
+mod join;
+pub(crate) mod names;
+mod parking;
+mod shape;
+mod store;
+mod sweep;
+pub(crate) mod work;
+
+use crate::error::IndexError;
+use crate::index::Index;
+use crate::lane::names::{CanonicalMap, HolderNames};
+use crate::lane::parking::{Parked, Parking};
+use crate::lane::work::{Counts, Work};
+use crate::shard::Shard;
+use crate::slots::WORD_RANKS;
+use crate::sync::Ordering;
+use crate::types::{
+    Cleared, ContentHash, EngineHash, Holder, RankKey, RankSlot, Removed, Store, StoreKind, Stored, Tier,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// An open rank.
+struct Rank {
+    holders: [HolderNames; Tier::COUNT],
+    parking: Parking,
+}
+
+impl Rank {
+    fn map_bytes(&self) -> u64 {
+        self.holders.iter().map(HolderNames::bytes).sum()
+    }
+}
+
+/// The writer of one lane: `Send`, owned by one thread. No method waits for a reader; a method waits for other lanes only as
+/// long as one of them is inside the LOCK of a run that both touch (a bounded critical section).
+pub struct Lane {
+    index: Arc<Index>,
+    shard_number: u32,
+    lane: u32,
+    canonical: CanonicalMap,
+    ranks: Vec<Option<Box<Rank>>>,
+    mine: Vec<bool>,
+    free: Vec<u32>,
+    counts: Counts,
+    parked: u64,
+    rank_map_bytes: u64,
+}
+
+impl Lane {
+    pub(crate) fn new(index: Arc<Index>, shard_number: u32, lane: u32) -> Self {
+        let key = index.shards[shard_number as usize].key;
+        Self {
+            index,
+            shard_number,
+            lane,
+            canonical: CanonicalMap::new(key),
+            ranks: Vec::new(),
+            mine: Vec::new(),
+            free: Vec::new(),
+            counts: Counts::default(),
+            parked: 0,
+            rank_map_bytes: 0,
+        }
+    }
+
+    /// The shard this lane belongs to.
+    pub fn shard(&self) -> u32 {
+        self.shard_number
+    }
+
+    /// The lane's number within its shard.
+    pub fn lane(&self) -> u32 {
+        self.lane
+    }
+
+    /// Makes a rank known, holding nothing. Answers carry `key`, which the caller keeps unique among open ranks.
+    pub fn open_rank(&mut self, key: RankKey) -> Result<RankSlot, IndexError> {
+        let shard = &self.index.shards[self.shard_number as usize];
+        if let Some(word) = shard.slots.claim(self.free.is_empty())? {
+            self.mine.resize(self.mine.len().max(word as usize + 1), false);
+            self.mine[word as usize] = true;
+            self.free.extend((word * WORD_RANKS..(word + 1) * WORD_RANKS).rev());
+        }
+        let slot = self.free.pop().expect("a word of slots was just claimed if there was none");
+        shard.slots.give(slot, key);
+        let hash_key = shard.key;
+        let rank = Rank {
+            holders: std::array::from_fn(|_| HolderNames::new(hash_key)),
+            parking: Parking::new(hash_key, self.index.config.orphans_max_per_rank as usize),
+        };
+        self.ranks.resize_with(self.ranks.len().max(slot as usize + 1), || None);
+        self.ranks[slot as usize] = Some(Box::new(rank));
+        Ok(RankSlot(slot))
+    }
+
+    /// Forgets a rank with all it holds, in every tier. It is gone from answers at once; sweeping what it held takes as long
+    /// as a walk over the shard's runs.
+    pub fn close_rank(&mut self, rank: RankSlot) -> Result<Cleared, IndexError> {
+        self.open(rank)?;
+        self.index.shards[self.shard_number as usize].slots.mask(rank.0);
+        let did = self.clear(rank, None)?;
+        self.ranks[rank.0 as usize] = None;
+        self.free.push(rank.0);
+        self.index.shards[self.shard_number as usize].slots.retire();
+        Ok(did)
+    }
+
+    /// Applies a store. A store of which any block names itself as its parent is refused whole; one whose parent no tier of
+    /// the rank has is parked, block by block, up to `orphans_max_per_rank`. A `*Full` error leaves it applied in part:
+    /// clear the rank.
+    pub fn store(&mut self, at: Holder, store: &Store<'_>) -> Result<Stored, IndexError> {
+        check(store)?;
+        let mut did = Stored::default();
+        self.work(at, |work, parking| {
+            if store.names.is_empty() {
+                return Ok(());
+            }
+            let after = match store.parent {
+                None => Some(crate::layout::ROOT),
+                Some(parent) => work.resolve_any(parent.0).map(|at| at.position),
+            };
+            let Some(after) = after else {
+                park(parking, at.tier, store, &mut did);
+                return Ok(());
+            };
+            work.place(after, store.names, store.contents, store.kind, &mut did)?;
+            attach(work, parking, store.names, &mut did)
+        })?;
+        Ok(did)
+    }
+
+    /// Applies stores that carry names only: each name is held where any tier of the rank has it, its own tier first.
+    pub fn adopt(&mut self, at: Holder, names: &[EngineHash]) -> Result<Stored, IndexError> {
+        let mut did = Stored::default();
+        self.work(at, |work, _| {
+            for &name in names {
+                match work.resolve_any(name.0) {
+                    Some(there) => work.adopt_at(there.position, name, &mut did)?,
+                    None => did.unknown += 1,
+                }
+            }
+            Ok(())
+        })?;
+        Ok(did)
+    }
+
+    /// Takes one copy of each name away. A parked block of that name goes first, the latest one. Unknown names are counted
+    /// and ignored.
+    pub fn remove(&mut self, at: Holder, names: &[EngineHash]) -> Result<Removed, IndexError> {
+        let mut did = Removed::default();
+        self.work(at, |work, parking| work.remove(parking, names, &mut did))?;
+        Ok(did)
+    }
+
+    /// Sets how many copies of a name are left, as an engine that counts them itself says; 0 takes parked blocks of that
+    /// name away, too.
+    pub fn set_copies(&mut self, at: Holder, name: EngineHash, left: u64) -> Result<Removed, IndexError> {
+        let mut did = Removed::default();
+        self.work(at, |work, parking| {
+            while left == 0 && parking.take_name(at.tier, name.0) {
+                did.parked += 1;
+            }
+            let Some(there) = work.resolve(name.0) else {
+                did.unknown = u64::from(did.parked == 0);
+                return Ok(());
+            };
+            work.me().copies.remove(&name.0);
+            if left > 0 {
+                work.me().add_copies(name.0, left - 1);
+                did.copies = 1;
+                return Ok(());
+            }
+            did.removed = 1;
+            work.forget(name.0, there)
+        })?;
+        Ok(did)
+    }
+
+    /// Drops everything in one tier of a rank, or in all. Never needs memory. Takes as long as a walk over the shard's runs.
+    pub fn clear(&mut self, rank: RankSlot, tier: Option<Tier>) -> Result<Cleared, IndexError> {
+        let mut did = Cleared::default();
+        for t in Tier::ALL.into_iter().filter(|&t| tier.is_none_or(|only| only == t)) {
+            self.work(Holder { rank, tier: t }, |work, parking| {
+                did.blocks += work.clear();
+                did.parked += parking.clear(t);
+                Ok(())
+            })?;
+        }
+        Ok(did)
+    }
+
+    /// Blocks (positions) that a holder has; 0 when its rank is not open here.
+    pub fn held(&self, at: Holder) -> u64 {
+        self.open(at.rank).map_or(0, |r| r.holders[at.tier.index()].held)
+    }
+
+    /// Blocks parked for a rank.
+    pub fn parked(&self, rank: RankSlot) -> u64 {
+        self.open(rank).map_or(0, |r| r.parking.len() as u64)
+    }
+
+    /// The names of a holder with their copies, sorted by name. For tests and dumps: walks the arena and allocates.
+    pub fn names(&self, at: Holder) -> Vec<(EngineHash, u64)> {
+        let slot = crate::check::holder_slot(at.rank.0 as usize, at.tier.index());
+        self.open(at.rank)
+            .map_or(Vec::new(), |rank| sweep::names_of(self.shard_ref(), slot, &rank.holders[at.tier.index()]))
+    }
+
+    pub(crate) fn shard_ref(&self) -> &Shard {
+        &self.index.shards[self.shard_number as usize]
+    }
+    pub(crate) fn canonical_map(&self) -> &CanonicalMap {
+        &self.canonical
+    }
+    pub(crate) fn is_mine(&self, slot: u32) -> bool {
+        self.mine.get(slot as usize / 64).copied().unwrap_or(false)
+    }
+    /// The names of every open holder, by slot.
+    pub(crate) fn holder_names(&self) -> impl Iterator<Item = (u32, &HolderNames)> {
+        self.ranks.iter().enumerate().filter_map(|(i, r)| Some((i, r.as_ref()?))).flat_map(|(i, rank)| {
+            rank.holders.iter().enumerate().map(move |(t, names)| (crate::check::holder_slot(i, t), names))
+        })
+    }
+
+    fn open(&self, rank: RankSlot) -> Result<&Rank, IndexError> {
+        let rank_or_none = self.ranks.get(rank.0 as usize).and_then(|r| r.as_deref());
+        rank_or_none.ok_or(IndexError::UnknownRank { slot: rank.0 })
+    }
+
+    /// Runs one operation on one holder and publishes the lane's figures after it.
+    fn work(
+        &mut self,
+        at: Holder,
+        operation: impl FnOnce(&mut Work<'_>, &mut Parking) -> Result<(), IndexError>,
+    ) -> Result<(), IndexError> {
+        let shard: &Shard = &self.index.shards[self.shard_number as usize];
+        let rank = self.ranks.get_mut(at.rank.0 as usize).and_then(|r| r.as_deref_mut());
+        let rank = rank.ok_or(IndexError::UnknownRank { slot: at.rank.0 })?;
+        let before = (rank.parking.len() as u64, rank.map_bytes());
+        let mut work = Work {
+            shard,
+            lane: self.lane,
+            canonical: &mut self.canonical,
+            holders: &mut rank.holders,
+            mine: &self.mine,
+            rank_slot: at.rank.0,
+            tier: at.tier,
+            counts: &mut self.counts,
+            names_max: self.index.config.names_max_per_holder,
+        };
+        let result = operation(&mut work, &mut rank.parking);
+        self.parked = self.parked + rank.parking.len() as u64 - before.0;
+        self.rank_map_bytes = self.rank_map_bytes + rank.map_bytes() - before.1;
+        let figures = &shard.figures[self.lane as usize];
+        let publish = |to: &crate::sync::AtomicU64, value| to.store(value, Ordering::Relaxed);
+        publish(&figures.held, self.counts.held);
+        publish(&figures.parked, self.parked);
+        publish(&figures.map_bytes, self.rank_map_bytes + self.canonical.bytes());
+        publish(&figures.splits, self.counts.splits);
+        publish(&figures.lock_waits, self.counts.lock_waits);
+        publish(&figures.blocks, self.counts.blocks);
+        result
+    }
+}
+
+/// Refuses malformed stores before anything is applied.
+fn check(store: &Store<'_>) -> Result<(), IndexError> {
+    let (names, contents) = (store.names.len(), store.contents.len());
+    if names != contents {
+        return Err(IndexError::LengthMismatch { names, contents });
+    }
+    if let Some(&name) = store.names.first().filter(|&&n| store.parent == Some(n)) {
+        return Err(IndexError::SelfParent { name });
+    }
+    match store.names.windows(2).find(|w| w[0] == w[1]) {
+        Some(same) => Err(IndexError::SelfParent { name: same[0] }),
+        None => Ok(()),
+    }
+}
+
+/// Parks the blocks of a store one by one, each behind the name before it, as long as there is room.
+fn park(parking: &mut Parking, tier: Tier, store: &Store<'_>, did: &mut Stored) {
+    let parents = store.parent.into_iter().chain(store.names.iter().copied());
+    for ((name, content), parent) in store.names.iter().zip(store.contents).zip(parents) {
+        let block = Parked { tier, parent: parent.0, name: name.0, content: content.0, kind: store.kind };
+        if parking.park(block) {
+            did.orphans += 1;
+        } else {
+            did.orphans_dropped += 1;
+        }
+    }
+}
+
+/// Attaches what waited for these names, then what waited for those, first come first served.
+fn attach(
+    work: &mut Work<'_>,
+    parking: &mut Parking,
+    names: &[EngineHash],
+    did: &mut Stored,
+) -> Result<(), IndexError> {
+    if parking.is_empty() {
+        return Ok(());
+    }
+    let own = work.tier;
+    let mut arrived: VecDeque<u64> = names.iter().map(|n| n.0).collect();
+    while let Some(parent) = arrived.pop_front() {
+        while let Some(block) = parking.take_child(parent) {
+            work.tier = block.tier;
+            let parent = work.resolve_any(parent).expect("a name that arrived is held");
+            let (name, content) = ([EngineHash(block.name)], [ContentHash(block.content)]);
+            work.place(parent.position, &name, &content, block.kind, did)?;
+            did.attached += 1;
+            arrived.push_back(block.name);
+        }
+    }
+    work.tier = own;
+    Ok(())
+}
+
+impl Work<'_> {
+    /// Holds a position that some tier of the rank has, under this name.
+    fn adopt_at(&mut self, position: u32, name: EngineHash, did: &mut Stored) -> Result<(), IndexError> {
+        loop {
+            let (sight, offset) = self.shard.locate(position);
+            if self.join(&sight, offset, &[name], StoreKind::Copy, did)?.is_some() {
+                return Ok(());
+            }
+        }
+    }
+}

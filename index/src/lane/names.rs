@@ -1,0 +1,154 @@
+//! What names of one lane mean: a map of canonical names shared by all ranks of the lane, and per holder the exceptions.
+//!
+//! A holder has each name at one position. A position that it holds has *at least the one default name* of its run's kind:
+//! the canonical name (ENG) where it holds the run under canonical names, one private name where it holds it under private
+//! ones. Further names of a held position are counted as twins; stores beyond the first of a name as copies. The canonical
+//! map keeps no keys: ENG is the key store, and a name is mapped to a position as long as a rank of this lane holds that
+//! position canonically (invariant I10, I11).
+
+use crate::hash::{HashKey, IntMap};
+use crate::layout::Arena;
+use hashbrown::HashTable;
+
+/// Canonical names of the lane: name -> position.
+pub(crate) struct CanonicalMap {
+    table: HashTable<u32>,
+    key: HashKey,
+}
+
+impl CanonicalMap {
+    pub fn new(key: HashKey) -> Self {
+        Self { table: HashTable::new(), key }
+    }
+
+    /// The position with this canonical name.
+    #[inline]
+    pub fn find(&self, arena: &Arena, name: u64) -> Option<u32> {
+        self.table.find(self.key.one(name), |&p| arena.name(p) == name).copied()
+    }
+
+    /// Maps a name to a position, whose ENG word is written already. `Err` with the position that has the name.
+    #[inline]
+    pub fn insert(&mut self, arena: &Arena, name: u64, position: u32) -> Result<(), u32> {
+        let (hash, key) = (self.key.one(name), self.key);
+        let rehash = |&p: &u32| key.one(arena.name(p));
+        match self.table.entry(hash, |&p| arena.name(p) == name, rehash) {
+            hashbrown::hash_table::Entry::Occupied(there) => Err(*there.get()),
+            hashbrown::hash_table::Entry::Vacant(slot) => {
+                slot.insert(position);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes the mapping of a position out, if there is one.
+    #[inline]
+    pub fn remove(&mut self, arena: &Arena, name: u64, position: u32) {
+        if let Ok(there) = self.table.find_entry(self.key.one(name), |&p| p == position) {
+            there.remove();
+            if self.table.capacity() > 1024 && self.table.len() < self.table.capacity() / 8 {
+                let key = self.key;
+                self.table.shrink_to(self.table.len() * 2, |&p| key.one(arena.name(p)));
+            }
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Bytes of the table: a position and a control byte a slot, at most 7/8 full.
+    pub fn bytes(&self) -> u64 {
+        self.table.capacity() as u64 * 5 * 8 / 7
+    }
+}
+
+/// The names of one holder that the canonical map does not tell.
+pub(crate) struct HolderNames {
+    /// Private names: name -> position.
+    pub private: IntMap<u64, u32>,
+    /// Names of a position beyond its default one: position -> how many.
+    pub twins: IntMap<u32, u32>,
+    /// Stores of a name beyond the first: name -> how many.
+    pub copies: IntMap<u64, u64>,
+    /// Positions held.
+    pub held: u64,
+    /// Sum of `twins`.
+    pub twin_names: u64,
+}
+
+impl HolderNames {
+    pub fn new(key: HashKey) -> Self {
+        Self {
+            private: IntMap::with_hasher(key),
+            twins: IntMap::with_hasher(key),
+            copies: IntMap::with_hasher(key),
+            held: 0,
+            twin_names: 0,
+        }
+    }
+
+    /// Distinct names.
+    pub fn count(&self) -> u64 {
+        self.held + self.twin_names
+    }
+
+    /// Whether no name of the holder needs a look into the exceptions.
+    pub fn plain(&self) -> bool {
+        self.twins.is_empty() && self.copies.is_empty()
+    }
+
+    pub fn add_copies(&mut self, name: u64, more: u64) {
+        if more > 0 {
+            *self.copies.entry(name).or_insert(0) += more;
+        }
+    }
+
+    /// One copy less; false when only the last one is left.
+    pub fn take_copy(&mut self, name: u64) -> bool {
+        match self.copies.get_mut(&name) {
+            None => false,
+            Some(1) => {
+                self.copies.remove(&name);
+                true
+            }
+            Some(more) => {
+                *more -= 1;
+                true
+            }
+        }
+    }
+
+    pub fn add_twin(&mut self, position: u32) {
+        *self.twins.entry(position).or_insert(0) += 1;
+        self.twin_names += 1;
+    }
+
+    /// Takes one twin away; false when the position has only its default name.
+    pub fn take_twin(&mut self, position: u32) -> bool {
+        match self.twins.get_mut(&position) {
+            None => return false,
+            Some(1) => {
+                self.twins.remove(&position);
+            }
+            Some(more) => *more -= 1,
+        }
+        self.twin_names -= 1;
+        true
+    }
+
+    /// Forgets a private name, giving memory back when few are left.
+    pub fn remove_private(&mut self, name: u64) -> Option<u32> {
+        let position = self.private.remove(&name);
+        if self.private.capacity() > 1024 && self.private.len() < self.private.capacity() / 8 {
+            let keep = self.private.len() * 2;
+            self.private.shrink_to(keep);
+        }
+        position
+    }
+
+    /// Bytes of the maps.
+    pub fn bytes(&self) -> u64 {
+        (self.private.capacity() * 17 + self.twins.capacity() * 9 + self.copies.capacity() * 17) as u64 * 8 / 7
+    }
+}

@@ -1,0 +1,148 @@
+//! Structure: cutting a run in two, and giving back what nobody holds and nothing hangs off.
+//!
+//! Positions never move: a split makes a header for the second half and leaves contents, names, maps and children where
+//! they are. LOCKs are taken from child to parent only.
+
+use crate::alloc::GRANULE;
+use crate::error::IndexError;
+use crate::kids::Kids;
+use crate::lane::work::{HeldRun, Work};
+use crate::layout::{Entry, Fields, ROOT};
+use crate::sync::Ordering;
+use crate::version::reuse_fence;
+
+impl<'a> Work<'a> {
+    /// Cuts a run in two at `at`. Both halves come back locked. Nothing has changed when it fails.
+    pub fn split(&mut self, mut held: HeldRun<'a>, at: u32) -> Result<(HeldRun<'a>, HeldRun<'a>), IndexError> {
+        debug_assert!(0 < at && at < held.f.len);
+        let shard = self.shard;
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        shard.each_holder(held.header, &held.f, |e| {
+            first.push(Entry { cut: e.cut.min(at), ..e });
+            if e.cut > at {
+                second.push(Entry { cut: e.cut - at, ..e });
+            }
+        });
+        let run = shard.alloc.lock().take_run()?;
+        reuse_fence();
+        let old = held.f;
+        let (base, len, cap) = (old.base + at, old.len - at, old.cap - at);
+        let mut f = Fields { base, parent: base - 1, next: old.next, ext: 0, len, cap, holders: 0, flags: 0 };
+        let header = shard.header(run);
+        if let Err(full) = shard.install_new(header, &mut f, &second) {
+            shard.alloc.lock().give_run(run);
+            return Err(full);
+        }
+        let born = header.version().revive();
+        let mut suffix = HeldRun { run, header, f, lock: born };
+        let after = Fields { len: at, cap: at, next: run, ..old };
+        if let Err(full) = shard.replace(&mut held.lock, held.header, &mut held.f, after, &first) {
+            suffix.lock.kill();
+            self.give_back(suffix);
+            return Err(full);
+        }
+        shard.kids.add(&shard.arena, base - 1);
+        for granule in base.div_ceil(GRANULE)..=(base + cap - 1) / GRANULE {
+            // Release: pairs with the Acquire in `locate`. Until it is seen, `next` of the first half leads here.
+            shard.arena.owner(granule).store(run, Ordering::Release);
+        }
+        self.counts.splits += 1;
+        Ok((held, suffix))
+    }
+
+    /// Gives back the id and the holder blocks of a run that was killed or never linked.
+    fn give_back(&self, dead: HeldRun<'a>) {
+        let blocks: Vec<u32> = self.shard.blocks(dead.f.ext).map(|(id, _)| id).collect();
+        let run = dead.run;
+        drop(dead);
+        let mut alloc = self.shard.alloc.lock();
+        blocks.into_iter().for_each(|id| alloc.give_ext(id));
+        alloc.give_run(run);
+    }
+
+    /// Gives back the end of a run that nobody holds and nothing hangs off; the run itself, and then the ends of its
+    /// parents, when nothing is left. Holders and children are read under LOCK (rule R4).
+    pub fn trim(&mut self, mut held: HeldRun<'a>) {
+        let shard = self.shard;
+        loop {
+            let (reach, _) = shard.reach(held.header, &held.f, |_| false);
+            let f = held.f;
+            let mut keep = f.len;
+            while keep > reach && !Kids::any(&shard.arena, f.base + keep - 1) {
+                keep -= 1;
+            }
+            if keep == f.len {
+                return;
+            }
+            if keep > 0 {
+                self.shorten(held, keep);
+                return;
+            }
+            match self.unlink(held) {
+                Some(parent) => held = parent,
+                None => return,
+            }
+        }
+    }
+
+    /// Cuts the unused end off a run.
+    fn shorten(&mut self, mut held: HeldRun<'a>, keep: u32) {
+        let shard = self.shard;
+        let old = held.f;
+        let kept_end = (old.base + keep).next_multiple_of(GRANULE);
+        let after = Fields { len: keep, cap: kept_end - old.base, ..old };
+        if old.set_form() {
+            // Holders that end at the new end become full ones.
+            let mut holders = Vec::with_capacity(old.holders as usize);
+            shard.each_holder(held.header, &old, |e| holders.push(e));
+            if shard.replace(&mut held.lock, held.header, &mut held.f, after, &holders).is_err() {
+                // No holder block left to say so with: the end stays until the next removal here.
+                return;
+            }
+        } else {
+            held.lock.window(|| held.header.store(&after));
+        }
+        drop(held);
+        self.counts.blocks = self.counts.blocks.wrapping_sub(u64::from(old.len - keep));
+        self.give_granules(kept_end, old.base + old.cap);
+    }
+
+    fn give_granules(&self, from: u32, to: u32) {
+        if from < to {
+            self.shard.alloc.lock().give_granules(from / GRANULE, (to - from) / GRANULE);
+        }
+    }
+
+    /// Takes an empty run out of the structure. Its parent's run comes back locked, to be trimmed next.
+    fn unlink(&mut self, mut held: HeldRun<'a>) -> Option<HeldRun<'a>> {
+        let shard = self.shard;
+        let f = held.f;
+        let kept_end = f.base.next_multiple_of(GRANULE);
+        let parent = (f.parent != ROOT).then(|| self.lock_cover(f.parent).0);
+        let mut linked = true;
+        let parent = parent.map(|mut p| {
+            if p.f.next == held.run {
+                linked = false;
+                p.f.next = 0;
+                p.f.cap += kept_end - f.base;
+                p.header.store_links(&p.f);
+                p.header.store_size(&p.f);
+            }
+            p
+        });
+        if linked {
+            let hash = shard.edge_hash(f.parent, shard.arena.content(f.base));
+            let there = shard.edge.remove(self.lane, hash, held.run);
+            debug_assert!(there, "a run that is no successor has a child link");
+        }
+        shard.kids.remove(&shard.arena, f.parent);
+        held.lock.kill();
+        self.give_back(held);
+        self.counts.blocks = self.counts.blocks.wrapping_sub(u64::from(f.len));
+        self.give_granules(kept_end, f.base + f.cap);
+        if linked {
+            shard.edge.shrink(&|r, g| shard.rehash(r, g));
+        }
+        parent
+    }
+}

@@ -1,0 +1,278 @@
+//! Stores: a walk along the chain that joins what is there, appends, or opens a run; every step from a position that the
+//! rank holds already, so nothing under its feet can go away.
+
+use crate::alloc::GRANULE;
+use crate::edge::Found;
+use crate::error::IndexError;
+use crate::kids::Kids;
+use crate::lane::work::{HeldRun, NamedAt, Work};
+use crate::layout::{Entry, Fields, ROOT, common};
+use crate::shard::Sight;
+use crate::sync::Ordering;
+use crate::types::{ContentHash, EngineHash, StoreKind, Stored};
+use crate::version::reuse_fence;
+
+/// How far a step got: blocks taken, and the position of the last one.
+pub(crate) struct Taken {
+    pub count: u32,
+    pub last: u32,
+}
+
+/// What continues a position.
+enum Next {
+    /// The stretch `offset..offset + matched` of a run has the contents asked for.
+    Join(Sight, u32, u32),
+    /// Nobody has the next content here.
+    Nothing,
+}
+
+impl<'a> Work<'a> {
+    /// Places blocks after a position that the rank holds (or the root).
+    pub fn place(
+        &mut self,
+        after: u32,
+        names: &[EngineHash],
+        contents: &[ContentHash],
+        kind: StoreKind,
+        did: &mut Stored,
+    ) -> Result<(), IndexError> {
+        let (mut at, mut done) = (after, 0);
+        while done < names.len() {
+            let (names, contents) = (&names[done..], &contents[done..]);
+            let taken = match self.next(at, contents) {
+                Next::Join(sight, offset, matched) => {
+                    self.join(&sight, offset, &names[..matched as usize], kind, did)?
+                }
+                Next::Nothing => self.extend(at, names, contents, kind, did)?,
+            };
+            // `None`: another lane changed the run in between; look again.
+            if let Some(taken) = taken {
+                done += taken.count as usize;
+                at = taken.last;
+            }
+        }
+        Ok(())
+    }
+
+    fn next(&self, at: u32, contents: &[ContentHash]) -> Next {
+        let shard = self.shard;
+        loop {
+            if at != ROOT {
+                let (sight, offset) = shard.locate(at);
+                let f = &sight.fields;
+                let inside = offset + 1 < f.len;
+                let (sight, offset) = match (inside, f.next) {
+                    (true, _) => (sight, offset + 1),
+                    (false, 0) => (sight, f.len),
+                    (false, next) => match shard.sight(next, u32::MAX) {
+                        Ok(s) if s.fields.parent == at && s.fields.base == at + 1 => (s, 0),
+                        _ => continue,
+                    },
+                };
+                let f = &sight.fields;
+                let matched = common(contents, shard.arena.contents(f.base + offset, f.len - offset));
+                if !shard.header(sight.run).version().confirm(sight.seen) {
+                    continue;
+                }
+                if matched > 0 {
+                    return Next::Join(sight, offset, matched);
+                }
+            }
+            match shard.child(at, contents[0], u32::MAX) {
+                Found::Miss => return Next::Nothing,
+                Found::Busy => {}
+                Found::Hit(sight) => {
+                    let f = &sight.fields;
+                    let matched = common(contents, shard.arena.contents(f.base, f.len));
+                    if shard.header(sight.run).version().confirm(sight.seen) {
+                        return Next::Join(sight, 0, matched);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Appends to the run that ends at `at`, or opens a run there. `None` when somebody else continued `at` this way first.
+    fn extend(
+        &mut self,
+        at: u32,
+        names: &[EngineHash],
+        contents: &[ContentHash],
+        kind: StoreKind,
+        did: &mut Stored,
+    ) -> Result<Option<Taken>, IndexError> {
+        self.room()?;
+        let shard = self.shard;
+        let first = contents[0];
+        if at == ROOT {
+            let root = shard.root_lock(first.0).lock();
+            if !matches!(shard.child(ROOT, first, u32::MAX), Found::Miss) {
+                return Ok(None);
+            }
+            let (taken, old) = self.open(ROOT, names, contents, kind, did)?;
+            drop(root);
+            self.leave(old)?;
+            return Ok(Some(taken));
+        }
+        let (mut held, offset) = self.lock_cover(at);
+        if self.continued(&held, offset, at, first) {
+            return Ok(None);
+        }
+        if let Some(taken) = self.append(&mut held, offset, names, contents, did)? {
+            return Ok(Some(taken));
+        }
+        let (taken, old) = self.open(at, names, contents, kind, did)?;
+        drop(held);
+        self.leave(old)?;
+        Ok(Some(taken))
+    }
+
+    /// Whether `first` follows `at` already, decided under the LOCK of the run that covers `at` (rule R4).
+    fn continued(&self, held: &HeldRun<'_>, offset: u32, at: u32, first: ContentHash) -> bool {
+        let (shard, f) = (self.shard, &held.f);
+        let follows = if offset + 1 < f.len {
+            shard.arena.content(at + 1) == first.0
+        } else {
+            // A successor cannot leave while its parent's LOCK is held, so its first content is stable.
+            f.next != 0 && shard.arena.content(at + 1) == first.0
+        };
+        follows || Kids::any(&shard.arena, at) && !matches!(shard.child(at, first, u32::MAX), Found::Miss)
+    }
+
+    /// Appends in place where the rank holds the run canonically to its end and there is room. `None` where it cannot.
+    fn append(
+        &mut self,
+        held: &mut HeldRun<'_>,
+        offset: u32,
+        names: &[EngineHash],
+        contents: &[ContentHash],
+        did: &mut Stored,
+    ) -> Result<Option<Taken>, IndexError> {
+        let (shard, slot) = (self.shard, self.slot());
+        let f = &mut held.f;
+        if offset + 1 != f.len || f.next != 0 || f.cap == f.len || f.set_form() {
+            return Ok(None);
+        }
+        if shard.cut(held.header, f, slot) != (f.len, false) {
+            return Ok(None);
+        }
+        let count = ((f.cap - f.len) as usize).min(names.len());
+        // Rule R2: an older reader may still compare what stood here before a trim.
+        reuse_fence();
+        self.write(f.end(), &names[..count], &contents[..count]);
+        let taken = self.map_stretch(f.end(), &names[..count]);
+        if taken == 0 {
+            return Ok(None);
+        }
+        f.len += taken;
+        held.header.store_size(f);
+        let entry = Entry { slot, cut: f.len, private: false };
+        shard.set_cut(&mut held.lock, held.header, f, entry)?;
+        self.took(taken, did);
+        self.counts.blocks = self.counts.blocks.wrapping_add(u64::from(taken));
+        Ok(Some(Taken { count: taken, last: f.end() - 1 }))
+    }
+
+    /// Stores contents and canonical names of positions that no run covers yet.
+    fn write(&self, from: u32, names: &[EngineHash], contents: &[ContentHash]) {
+        let count = names.len() as u32;
+        let arena = &self.shard.arena;
+        for (to, content) in arena.contents(from, count).iter().zip(contents) {
+            to.store(content.0, Ordering::Relaxed);
+        }
+        for (to, name) in arena.names(from, count).iter().zip(names) {
+            to.store(name.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Maps the canonical names of unmapped positions from `from` on, as far as the rank does not have them elsewhere and
+    /// the lane does not know them elsewhere. How many were mapped.
+    pub fn map_stretch(&mut self, from: u32, names: &[EngineHash]) -> u32 {
+        let arena = &self.shard.arena;
+        let mut taken = 0;
+        for name in names {
+            if self.holders[self.tier.index()].private.contains_key(&name.0)
+                || self.canonical.insert(arena, name.0, from + taken).is_err()
+            {
+                break;
+            }
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Counts blocks that the holder has from now on.
+    pub fn took(&mut self, count: u32, did: &mut Stored) {
+        self.me().held += u64::from(count);
+        self.counts.held += u64::from(count);
+        did.stored += u64::from(count);
+    }
+
+    /// Opens a run at `parent`, held by this rank alone. The caller keeps others from opening the same child. Also returns
+    /// where the first name stood before, when the rank has it elsewhere: to be left once no LOCK is held.
+    fn open(
+        &mut self,
+        parent: u32,
+        names: &[EngineHash],
+        contents: &[ContentHash],
+        kind: StoreKind,
+        did: &mut Stored,
+    ) -> Result<(Taken, Option<NamedAt>), IndexError> {
+        let shard = self.shard;
+        let want = names.len().min(shard.run_blocks_max as usize) as u32;
+        let (run, first, granules) = {
+            let mut alloc = shard.alloc.lock();
+            let run = alloc.take_run()?;
+            match alloc.take_granules(want.div_ceil(GRANULE)) {
+                Ok((first, granules)) => (run, first, granules),
+                Err(full) => {
+                    alloc.give_run(run);
+                    return Err(full);
+                }
+            }
+        };
+        let count = want.min(granules * GRANULE);
+        let base = first * GRANULE;
+        reuse_fence();
+        let names = &names[..count as usize];
+        self.write(base, names, &contents[..count as usize]);
+        let (len, private, old) = self.name_new(base, names, kind, did);
+        let kept = len.div_ceil(GRANULE);
+        if kept < granules {
+            shard.alloc.lock().give_granules(first + kept, granules - kept);
+        }
+        for granule in first..first + kept {
+            shard.arena.kids(granule).store(0, Ordering::Relaxed);
+            shard.arena.owner(granule).store(run, Ordering::Release);
+        }
+        let cap = kept * GRANULE;
+        let mut f = Fields { base, parent, next: 0, ext: 0, len, cap, holders: 0, flags: 0 };
+        let header = shard.header(run);
+        shard.install_new(header, &mut f, &[Entry { slot: self.slot(), cut: len, private }])?;
+        let born = header.version().revive();
+        let hash = shard.edge_hash(parent, contents[0].0);
+        shard.edge.insert(self.lane, hash, run, first, &|r, g| shard.rehash(r, g));
+        shard.kids.add(&shard.arena, parent);
+        drop(born);
+        self.counts.blocks = self.counts.blocks.wrapping_add(u64::from(len));
+        Ok((Taken { count: len, last: base + len - 1 }, old))
+    }
+
+    /// Names the blocks of a run that is being opened: canonically as far as that goes, else privately. Returns how many
+    /// got a name, whether privately, and the old place of a name that moved here.
+    fn name_new(
+        &mut self,
+        base: u32,
+        names: &[EngineHash],
+        kind: StoreKind,
+        did: &mut Stored,
+    ) -> (u32, bool, Option<NamedAt>) {
+        let mapped = self.map_stretch(base, names);
+        if mapped > 0 {
+            self.took(mapped, did);
+            return (mapped, false, None);
+        }
+        let (taken, old) = self.name_privately(base, names, kind, did);
+        (taken, true, old)
+    }
+}

@@ -1,0 +1,129 @@
+//! One operation of one rank at work: what it may touch, how it finds names, and how it takes a run's LOCK.
+
+use crate::lane::names::{CanonicalMap, HolderNames};
+use crate::layout::{Fields, Header, ROOT};
+use crate::shard::{Shard, Sight};
+use crate::types::Tier;
+use crate::version::Locked;
+
+/// Counters of a lane, published after every operation.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub held: u64,
+    pub blocks: u64,
+    pub splits: u64,
+    pub lock_waits: u64,
+}
+
+/// An operation at work on one holder.
+pub(crate) struct Work<'a> {
+    pub shard: &'a Shard,
+    pub lane: u32,
+    pub canonical: &'a mut CanonicalMap,
+    pub holders: &'a mut [HolderNames; Tier::COUNT],
+    /// Which words of holder slots are this lane's.
+    pub mine: &'a [bool],
+    pub rank_slot: u32,
+    pub tier: Tier,
+    pub counts: &'a mut Counts,
+    pub names_max: u64,
+}
+
+/// A run whose LOCK this lane has.
+pub(crate) struct HeldRun<'a> {
+    pub run: u32,
+    pub header: Header<'a>,
+    pub f: Fields,
+    pub lock: Locked<'a>,
+}
+
+/// Where a name of a holder stands.
+#[derive(Clone, Copy)]
+pub(crate) struct NamedAt {
+    pub position: u32,
+    /// By a private name, not as the canonical name of the position.
+    pub private: bool,
+}
+
+impl<'a> Work<'a> {
+    /// The slot of this operation's holder.
+    #[inline]
+    pub fn slot(&self) -> u32 {
+        self.rank_slot * Tier::COUNT as u32 + self.tier.index() as u32
+    }
+
+    /// The names of this operation's holder.
+    #[inline]
+    pub fn me(&mut self) -> &mut HolderNames {
+        &mut self.holders[self.tier.index()]
+    }
+
+    /// Longest prefix of a run that ranks of this lane hold canonically: its names are mapped that far.
+    #[inline]
+    pub fn mapped(&self, held: &HeldRun<'_>) -> u32 {
+        self.shard.reach(held.header, &held.f, |slot| self.is_mine(slot)).1
+    }
+
+    /// Whether a holder slot is this lane's.
+    #[inline]
+    pub fn is_mine(&self, slot: u32) -> bool {
+        self.mine.get(slot as usize / 64).copied().unwrap_or(false)
+    }
+
+    /// LOCK of a run, if it is still as it was seen (rule R3). Its fields are read again.
+    #[inline]
+    pub fn lock_at(&mut self, sight: &Sight) -> Option<HeldRun<'a>> {
+        let shard = self.shard;
+        let header = shard.header(sight.run);
+        let lock = header.version().lock_at(sight.seen, &mut self.counts.lock_waits)?;
+        Some(HeldRun { run: sight.run, header, f: header.load(), lock })
+    }
+
+    /// LOCK of the run that covers a live position, and the offset inside.
+    pub fn lock_cover(&mut self, position: u32) -> (HeldRun<'a>, u32) {
+        debug_assert!(position != ROOT);
+        loop {
+            let (sight, offset) = self.shard.locate(position);
+            if let Some(held) = self.lock_at(&sight) {
+                return (held, offset);
+            }
+        }
+    }
+
+    /// Where a name stands in a tier of this rank.
+    pub fn resolve_in(&self, tier: Tier, name: u64) -> Option<NamedAt> {
+        let names = &self.holders[tier.index()];
+        if names.held == 0 {
+            return None;
+        }
+        if let Some(&position) = names.private.get(&name) {
+            return Some(NamedAt { position, private: true });
+        }
+        let position = self.canonical.find(&self.shard.arena, name)?;
+        let slot = self.rank_slot * Tier::COUNT as u32 + tier.index() as u32;
+        self.holds_canonically(slot, position).then_some(NamedAt { position, private: false })
+    }
+
+    /// Where a name stands in this operation's tier.
+    #[inline]
+    pub fn resolve(&self, name: u64) -> Option<NamedAt> {
+        self.resolve_in(self.tier, name)
+    }
+
+    /// Where a name stands in its own tier, else in the nearest other one of the rank.
+    pub fn resolve_any(&self, name: u64) -> Option<NamedAt> {
+        self.resolve(name).or_else(|| Tier::ALL.into_iter().find_map(|t| self.resolve_in(t, name)))
+    }
+
+    /// Whether a holder of this lane has a mapped position under its canonical name.
+    fn holds_canonically(&self, slot: u32, position: u32) -> bool {
+        loop {
+            let (sight, offset) = self.shard.locate(position);
+            let header = self.shard.header(sight.run);
+            let (cut, private) = self.shard.cut(header, &sight.fields, slot);
+            if header.version().confirm(sight.seen) {
+                return offset < cut && !private;
+            }
+        }
+    }
+}

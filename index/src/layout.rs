@@ -1,0 +1,297 @@
+//! Byte-level layout of a shard's regions, and typed views of them.
+//!
+//! ```text
+//! CON[position]  u64  content hash                                   read by lookups
+//! ENG[position]  u64  canonical engine hash (the first storer's)     read by lanes
+//! OWN[granule]   u32  run of the granule's lowest live position      read by lanes
+//! KID[granule]   u8   bit per position: a child hangs here           read by lanes
+//! HDR[run]       8 x u64, one cache line:
+//!    0  version                                         (version.rs)
+//!    1  base position : 32 | parent position : 32       parent 0 = the root
+//!    2  next run : 32 | holder block : 32               next = physical successor made by a split
+//!    3  len : 16 | cap : 16 | holders : 24 | flags : 8  blocks, positions usable from base, holders in set form
+//!    4-7  inline form: 8 x u32 holder entries; set form: full holders among slots 0..256
+//! EXT[block]     16 x u64, two cache lines, linked from HDR word 2:
+//!    0  page : 32 | next block : 32                     page = 256 slots
+//!    1  -
+//!    2-5   full holders of the page (page 0's are in the header)
+//!    6-9   of the full holders, those under private names
+//!    10-15 12 x u32 partial holder entries, of any page
+//! entry  u32: private : 1 | slot : 21 | cutoff : 10     0 = empty; held = blocks [0, cutoff) of the run
+//! ```
+//!
+//! A slot is a holder's place in the shard: rank slot * 4 + tier. Words are written under the run's LOCK (rules R1 to R4
+//! of ARCHITECTURE.md) and read under its version.
+
+use crate::alloc::GRANULE;
+use crate::config::IndexConfig;
+use crate::error::ConfigError;
+use crate::region::Region;
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::version::Version;
+
+/// Position of the root: the parent of every first block.
+pub(crate) const ROOT: u32 = 0;
+/// Words of a header.
+const HEADER: usize = 8;
+/// Words of a holder block.
+const BLOCK: usize = 16;
+/// Slots of a page of a holder set.
+pub(crate) const PAGE_SLOTS: u32 = 256;
+/// Words of a page of a holder set.
+pub(crate) const PAGE_WORDS: usize = 4;
+/// Entries of the inline form.
+pub(crate) const INLINE: usize = 8;
+/// Partial entries of a holder block.
+pub(crate) const PARTS: usize = 12;
+/// Flag: the holders are in set form.
+pub(crate) const SET_FORM: u8 = 1;
+
+/// Bits of a cutoff: 0..=512 blocks.
+const CUT_BITS: u32 = 10;
+const SLOT_BITS: u32 = 21;
+const _: () = assert!(1 + SLOT_BITS + CUT_BITS == 32);
+const _: () = assert!((1 << 18) * 4 <= 1 << SLOT_BITS, "ranks_max times tiers fits a slot");
+
+/// One holder of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    pub slot: u32,
+    pub cut: u32,
+    pub private: bool,
+}
+
+impl Entry {
+    #[inline]
+    pub fn pack(self) -> u32 {
+        if self.cut == 0 { 0 } else { u32::from(self.private) << 31 | self.slot << CUT_BITS | self.cut }
+    }
+    #[inline]
+    pub fn unpack(word: u32) -> Entry {
+        Entry {
+            slot: word >> CUT_BITS & ((1 << SLOT_BITS) - 1),
+            cut: word & ((1 << CUT_BITS) - 1),
+            private: word >> 31 == 1,
+        }
+    }
+}
+
+/// The fixed part of a header, as loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Fields {
+    pub base: u32,
+    pub parent: u32,
+    pub next: u32,
+    pub ext: u32,
+    pub len: u32,
+    pub cap: u32,
+    pub holders: u32,
+    pub flags: u8,
+}
+
+impl Fields {
+    /// Position after the last block.
+    #[inline]
+    pub fn end(&self) -> u32 {
+        self.base.wrapping_add(self.len)
+    }
+    #[inline]
+    pub fn set_form(&self) -> bool {
+        self.flags & SET_FORM != 0
+    }
+    #[inline]
+    pub fn pack_size(&self) -> u64 {
+        u64::from(self.len) | u64::from(self.cap) << 16 | u64::from(self.holders) << 32 | u64::from(self.flags) << 56
+    }
+    #[inline]
+    pub fn pack_place(&self) -> u64 {
+        u64::from(self.base) | u64::from(self.parent) << 32
+    }
+    #[inline]
+    pub fn pack_links(&self) -> u64 {
+        u64::from(self.next) | u64::from(self.ext) << 32
+    }
+}
+
+/// A run's header in the arena.
+#[derive(Clone, Copy)]
+pub(crate) struct Header<'a>(&'a [AtomicU64]);
+
+impl<'a> Header<'a> {
+    #[inline]
+    pub fn version(self) -> &'a Version {
+        Version::of(&self.0[0])
+    }
+
+    /// The fixed fields. `size` first, with Acquire: it pairs with the Release of an append, which does not move the
+    /// version, so that the content below `len` is seen.
+    #[inline]
+    pub fn load(self) -> Fields {
+        let size = self.0[3].load(Ordering::Acquire);
+        let place = self.0[1].load(Ordering::Relaxed);
+        let links = self.0[2].load(Ordering::Relaxed);
+        Fields {
+            base: place as u32,
+            parent: (place >> 32) as u32,
+            next: links as u32,
+            ext: (links >> 32) as u32,
+            len: (size & 0xffff) as u32,
+            cap: (size >> 16 & 0xffff) as u32,
+            holders: (size >> 32 & 0xff_ffff) as u32,
+            flags: (size >> 56) as u8,
+        }
+    }
+
+    /// Stores place, links and size. Inside a window, or before the run is published.
+    #[inline]
+    pub fn store(self, f: &Fields) {
+        self.0[1].store(f.pack_place(), Ordering::Relaxed);
+        self.0[2].store(f.pack_links(), Ordering::Relaxed);
+        self.0[3].store(f.pack_size(), Ordering::Relaxed);
+    }
+    /// Stores `len`, `cap`, holder count and flags as one word. Release: pairs with the Acquire in [`Header::load`].
+    #[inline]
+    pub fn store_size(self, f: &Fields) {
+        self.0[3].store(f.pack_size(), Ordering::Release);
+    }
+    /// Stores `next` and the holder block as one word.
+    #[inline]
+    pub fn store_links(self, f: &Fields) {
+        self.0[2].store(f.pack_links(), Ordering::Release);
+    }
+    /// The four holder words.
+    #[inline]
+    pub fn holder_words(self) -> &'a [AtomicU64] {
+        &self.0[4..8]
+    }
+}
+
+/// A holder block in the arena.
+#[derive(Clone, Copy)]
+pub(crate) struct Block<'a>(&'a [AtomicU64]);
+
+impl<'a> Block<'a> {
+    /// (page, next block).
+    #[inline]
+    pub fn head(self) -> (u32, u32) {
+        let word = self.0[0].load(Ordering::Relaxed);
+        (word as u32, (word >> 32) as u32)
+    }
+    #[inline]
+    pub fn set_head(self, page: u32, next: u32) {
+        self.0[0].store(u64::from(page) | u64::from(next) << 32, Ordering::Relaxed);
+    }
+    #[inline]
+    pub fn full(self) -> &'a [AtomicU64] {
+        &self.0[2..6]
+    }
+    #[inline]
+    pub fn private(self) -> &'a [AtomicU64] {
+        &self.0[6..10]
+    }
+    /// The partial entries, empty ones among them (cutoff 0).
+    #[inline]
+    pub fn entries(self) -> impl Iterator<Item = Entry> + 'a {
+        self.parts().iter().flat_map(|word| {
+            let word = word.load(Ordering::Relaxed);
+            [Entry::unpack(word as u32), Entry::unpack((word >> 32) as u32)]
+        })
+    }
+    /// The words of the partial entries, two entries each.
+    #[inline]
+    pub fn parts(self) -> &'a [AtomicU64] {
+        &self.0[10..16]
+    }
+}
+
+/// The regions of one shard.
+pub(crate) struct Arena {
+    con: Region<AtomicU64>,
+    eng: Region<AtomicU64>,
+    own: Region<AtomicU32>,
+    kid: Region<AtomicU8>,
+    hdr: Region<AtomicU64>,
+    ext: Region<AtomicU64>,
+    runs: u32,
+    exts: u32,
+}
+
+impl Arena {
+    pub fn reserve(config: &IndexConfig) -> Result<Self, ConfigError> {
+        // One page of granules more than asked for: the root's granule is on it.
+        let granules = config.blocks_max.div_ceil(GRANULE * 64) as usize * 64;
+        let positions = granules * GRANULE as usize;
+        Ok(Self {
+            con: Region::reserve("content hashes", positions)?,
+            eng: Region::reserve("engine hashes", positions)?,
+            own: Region::reserve("granule owners", granules)?,
+            kid: Region::reserve("child bits", granules)?,
+            hdr: Region::reserve("run headers", config.runs_max as usize * HEADER)?,
+            ext: Region::reserve("holder blocks", config.exts_max as usize * BLOCK)?,
+            runs: config.runs_max,
+            exts: config.exts_max,
+        })
+    }
+
+    /// A run's header. The id may be a rumour: it is cut off at the region's capacity, a constant.
+    #[inline]
+    pub fn header(&self, run: u32) -> Header<'_> {
+        let run = run.min(self.runs - 1) as usize;
+        Header(self.hdr.clamped(run * HEADER, HEADER))
+    }
+    /// A holder block; the id may be a rumour, too.
+    #[inline]
+    pub fn block(&self, id: u32) -> Block<'_> {
+        let id = id.min(self.exts - 1) as usize;
+        Block(self.ext.clamped(id * BLOCK, BLOCK))
+    }
+    /// Content hashes from a position; cut off at the region's end.
+    #[inline]
+    pub fn contents(&self, from: u32, count: u32) -> &[AtomicU64] {
+        self.con.clamped(from as usize, count as usize)
+    }
+    /// Canonical names from a position; cut off at the region's end.
+    #[inline]
+    pub fn names(&self, from: u32, count: u32) -> &[AtomicU64] {
+        self.eng.clamped(from as usize, count as usize)
+    }
+    /// The canonical name at a position the caller knows to be live.
+    #[inline]
+    pub fn name(&self, position: u32) -> u64 {
+        self.eng.at(position as usize).load(Ordering::Relaxed)
+    }
+    /// The content at a position the caller knows to be live.
+    #[inline]
+    pub fn content(&self, position: u32) -> u64 {
+        self.con.at(position as usize).load(Ordering::Relaxed)
+    }
+    /// Which run has the granule's lowest live position.
+    #[inline]
+    pub fn owner(&self, granule: u32) -> &AtomicU32 {
+        self.own.at(granule as usize)
+    }
+    /// The child bits of a granule.
+    #[inline]
+    pub fn kids(&self, granule: u32) -> &AtomicU8 {
+        self.kid.at(granule as usize)
+    }
+}
+
+/// Blocks in which a query and an arena stretch agree from their beginnings on.
+#[inline]
+pub(crate) fn common(query: &[crate::types::ContentHash], arena: &[AtomicU64]) -> u32 {
+    let n = query.len().min(arena.len());
+    let (query, arena) = (&query[..n], &arena[..n]);
+    let mut i = 0;
+    while i + 8 <= n {
+        let differs = (0..8).fold(0, |d, k| d | (query[i + k].0 ^ arena[i + k].load(Ordering::Relaxed)));
+        if differs != 0 {
+            break;
+        }
+        i += 8;
+    }
+    while i < n && query[i].0 == arena[i].load(Ordering::Relaxed) {
+        i += 1;
+    }
+    i as u32
+}

@@ -1,0 +1,96 @@
+//! Reserved memory of atomics with stable addresses: the whole range is reserved at once and committed on touch, so the
+//! arena grows without moving and a stale reader reads old or reused words, never unmapped ones.
+#![expect(unsafe_code, reason = "views anonymous memory as atomics; every access goes through the two functions here")]
+
+use crate::error::ConfigError;
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
+
+/// Words a region can hold: atomics for which zeroed memory is a valid value.
+pub(crate) trait Word: Sized + 'static {
+    /// The word in loom's backing store, which cannot be zeroed memory.
+    #[cfg(loom)]
+    fn zero() -> Self;
+}
+macro_rules! word {
+    ($($t:ty),*) => {$(
+        impl Word for $t {
+            #[cfg(loom)]
+            fn zero() -> Self {
+                <$t>::new(0)
+            }
+        }
+    )*};
+}
+word!(AtomicU8, AtomicU32, AtomicU64);
+
+/// `len` words, all zero at first.
+#[cfg(not(loom))]
+pub(crate) struct Region<T> {
+    map: memmap2::MmapMut,
+    len: usize,
+    word: std::marker::PhantomData<T>,
+}
+
+#[cfg(not(loom))]
+impl<T: Word> Region<T> {
+    /// Reserves address space; no memory is used until a word is touched.
+    pub fn reserve(name: &'static str, len: usize) -> Result<Self, ConfigError> {
+        let bytes = len * size_of::<T>();
+        let map = memmap2::MmapOptions::new()
+            .len(bytes)
+            .no_reserve_swap()
+            .map_anon()
+            .map_err(|e| ConfigError::Reserve { region: name, bytes: bytes as u64, reason: e.to_string() })?;
+        Ok(Self { map, len, word: std::marker::PhantomData })
+    }
+
+    #[inline]
+    fn words(&self) -> &[T] {
+        let words = self.map.as_ptr().cast::<T>();
+        // SAFETY: the map is page-aligned, holds `len` words and lives as long as `self`; zeroed or written memory is a
+        // valid atomic, and all access to it is through shared references to atomics.
+        unsafe { std::slice::from_raw_parts(words, self.len) }
+    }
+
+    /// Gives the memory of a range back to the system; it reads as zero afterwards. A reader inside it sees zeros.
+    pub fn release(&self, from: usize, count: usize) {
+        let size = size_of::<T>();
+        // SAFETY: the range is inside the private anonymous map, and zero is a valid value of every word; readers that
+        // overlap see old words or zeros, as after ordinary stores.
+        let given =
+            unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, from * size, count * size) };
+        debug_assert!(given.is_ok(), "advice on a mapped range");
+    }
+}
+
+#[cfg(loom)]
+pub(crate) struct Region<T> {
+    all: Vec<T>,
+    len: usize,
+}
+
+#[cfg(loom)]
+impl<T: Word> Region<T> {
+    pub fn reserve(_name: &'static str, len: usize) -> Result<Self, ConfigError> {
+        Ok(Self { all: (0..len).map(|_| T::zero()).collect(), len })
+    }
+    fn words(&self) -> &[T] {
+        &self.all
+    }
+    pub fn release(&self, _from: usize, _count: usize) {}
+}
+
+impl<T: Word> Region<T> {
+    /// The word at `i`, which the caller knows to be inside.
+    #[inline]
+    pub fn at(&self, i: usize) -> &T {
+        &self.words()[i]
+    }
+
+    /// `count` words from `from`, cut off at the region's end: a reader's ids and lengths are rumours until confirmed.
+    #[inline]
+    pub fn clamped(&self, from: usize, count: usize) -> &[T] {
+        let from = from.min(self.len);
+        &self.words()[from..(from + count).min(self.len)]
+    }
+}

@@ -1,0 +1,166 @@
+//! One shard: the regions, tables and counters that its lanes write and its readers read, and how both find their way.
+
+use crate::alloc::{Alloc, GRANULE};
+use crate::config::IndexConfig;
+use crate::edge::{Check, Edge, Found};
+use crate::error::ConfigError;
+use crate::hash::HashKey;
+use crate::kids::Kids;
+use crate::layout::{Arena, Fields, Header, PAGE_SLOTS, PARTS, ROOT};
+use crate::slots::RankSlots;
+use crate::sync::{AtomicU64, Mutex, Ordering, wait};
+use crate::types::{ContentHash, Tier};
+use crate::version::{Seen, Unreadable};
+use crossbeam_utils::CachePadded;
+
+/// Locks that stand in for the LOCK of the root's run, by first content.
+const ROOT_STRIPES: usize = 64;
+
+/// Figures of one lane, written by it alone.
+#[derive(Default)]
+pub(crate) struct LaneFigures {
+    pub held: AtomicU64,
+    pub parked: AtomicU64,
+    pub map_bytes: AtomicU64,
+    pub splits: AtomicU64,
+    pub lock_waits: AtomicU64,
+    /// Blocks this lane added to the arena, less those it took out; wraps.
+    pub blocks: AtomicU64,
+}
+
+/// One shard.
+pub(crate) struct Shard {
+    pub arena: Arena,
+    pub edge: Edge,
+    pub kids: Kids,
+    pub slots: RankSlots,
+    pub alloc: Mutex<Alloc>,
+    pub roots: Box<[Mutex<()>]>,
+    pub figures: Box<[CachePadded<LaneFigures>]>,
+    pub key: HashKey,
+    pub run_blocks_max: u32,
+    /// Longest chain of holder blocks a run can have: bounds a walk along rumours.
+    pub chain_max: u32,
+}
+
+/// A run as seen under a version.
+#[derive(Clone, Copy)]
+pub(crate) struct Sight {
+    pub run: u32,
+    pub seen: Seen,
+    pub fields: Fields,
+}
+
+impl Shard {
+    pub fn new(config: &IndexConfig) -> Result<Self, ConfigError> {
+        let key = HashKey::new(config.hash_key);
+        let lanes = config.lanes_per_shard;
+        let slots = RankSlots::new(config.ranks_max, lanes);
+        let holders = slots.capacity() * Tier::COUNT as u32;
+        Ok(Self {
+            arena: Arena::reserve(config)?,
+            edge: Edge::reserve(config.runs_max, lanes)?,
+            kids: Kids::new(key),
+            alloc: Mutex::new(Alloc::new(config.blocks_max, config.runs_max, config.exts_max)),
+            roots: (0..ROOT_STRIPES).map(|_| Mutex::new(())).collect(),
+            figures: (0..lanes).map(|_| CachePadded::new(LaneFigures::default())).collect(),
+            key,
+            run_blocks_max: config.run_blocks_max,
+            chain_max: holders / PAGE_SLOTS + holders / PARTS as u32 + 2,
+            slots,
+        })
+    }
+
+    /// Hash of a child link.
+    #[inline]
+    pub fn edge_hash(&self, parent: u32, content: u64) -> u64 {
+        self.key.two(parent, content)
+    }
+
+    /// Hash of a linked run, read back from the arena. Only while the run cannot leave the table.
+    pub fn rehash(&self, run: u32, granule: u32) -> u64 {
+        let parent = self.arena.header(run).load().parent;
+        self.edge_hash(parent, self.arena.content(granule * GRANULE))
+    }
+
+    /// The lock that stands in for the root's LOCK.
+    pub fn root_lock(&self, content: u64) -> &Mutex<()> {
+        &self.roots[(self.edge_hash(ROOT, content) >> 32) as usize % ROOT_STRIPES]
+    }
+
+    /// Reads a run's fields under its version. `None` when it is dead, or was moving for longer than `turns`.
+    #[inline]
+    pub fn sight(&self, run: u32, turns: u32) -> Result<Sight, Unreadable> {
+        let header = self.arena.header(run);
+        let mut turn = 0;
+        loop {
+            match header.version().begin() {
+                Ok(seen) => {
+                    let fields = header.load();
+                    if header.version().confirm(seen) {
+                        return Ok(Sight { run, seen, fields });
+                    }
+                }
+                Err(Unreadable::Dead) => return Err(Unreadable::Dead),
+                Err(Unreadable::Moving) => {}
+            }
+            turn += 1;
+            if turn > turns {
+                return Err(Unreadable::Moving);
+            }
+            wait(turn);
+        }
+    }
+
+    /// The child at `parent` whose first content is `content`, verified by value. Takes no lock.
+    #[inline]
+    pub fn child(&self, parent: u32, content: ContentHash, turns: u32) -> Found<Sight> {
+        self.edge.find(self.edge_hash(parent, content.0), |run, granule| {
+            let base = granule * GRANULE;
+            let first = self.arena.contents(base, 1);
+            if first.first().map(|w| w.load(Ordering::Relaxed)) != Some(content.0) {
+                return Check::No;
+            }
+            match self.sight(run, turns) {
+                Ok(s) if s.fields.parent == parent && s.fields.base == base => {
+                    // The content belongs to this life of the run only if it is the same under the version.
+                    let same = first[0].load(Ordering::Relaxed) == content.0;
+                    if same && self.arena.header(run).version().confirm(s.seen) { Check::Yes(s) } else { Check::Busy }
+                }
+                Ok(_) | Err(Unreadable::Dead) => Check::No,
+                Err(Unreadable::Moving) => Check::Busy,
+            }
+        })
+    }
+
+    /// The run that covers a position which the calling lane knows to be live (its own rank holds it), and the offset
+    /// inside. Other lanes may split the run meanwhile: the sight says at which version it was right.
+    pub fn locate(&self, position: u32) -> (Sight, u32) {
+        let mut turn = 0;
+        loop {
+            // Acquire: pairs with the Release of the split that moved the owner.
+            let mut run = self.arena.owner(position / GRANULE).load(Ordering::Acquire);
+            while run != 0 {
+                let Ok(sight) = self.sight(run, u32::MAX) else { break };
+                let f = &sight.fields;
+                if position < f.base {
+                    break;
+                }
+                if position < f.end() {
+                    return (sight, position - f.base);
+                }
+                run = f.next;
+            }
+            // A link was overtaken by a split or a death on the way: look again.
+            turn += 1;
+            debug_assert!(turn < 1 << 24, "position {position} is in no run");
+            wait(turn);
+        }
+    }
+
+    /// A run's header.
+    #[inline]
+    pub fn header(&self, run: u32) -> Header<'_> {
+        self.arena.header(run)
+    }
+}

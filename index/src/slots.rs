@@ -1,0 +1,130 @@
+//! Rank slots of a shard: whose holdings a slot's entries are, and when that may be believed.
+//!
+//! A lane gets slots in words of sixteen ranks (64 holder slots), so that "is this holder mine" is a word index. A slot is
+//! used again after its last rank was masked and swept. Each use has a *stamp* from a counter of the shard: a lookup reads
+//! the counter first, and names a slot only if it is unmasked and its stamp is not above that, so no answer names a rank
+//! from entries of the slot's earlier or later life.
+
+use crate::error::IndexError;
+use crate::sync::{AtomicU64, Mutex, Ordering, fence};
+use crate::types::RankKey;
+
+/// Ranks of a word.
+pub(crate) const WORD_RANKS: u32 = 16;
+const MASKED: u64 = 1;
+
+struct State {
+    words: u32,
+    open: u32,
+}
+
+/// The slot table.
+pub(crate) struct RankSlots {
+    /// stamp << 1 | masked. Odd 0 = never given.
+    stamps: Box<[AtomicU64]>,
+    keys: Box<[AtomicU64]>,
+    given: AtomicU64,
+    words_end: AtomicU64,
+    state: Mutex<State>,
+    ranks_max: u32,
+}
+
+impl RankSlots {
+    pub fn new(ranks_max: u32, lanes: u32) -> Self {
+        // Each lane may have one word that it does not fill.
+        let ranks = (ranks_max.div_ceil(WORD_RANKS) + lanes) * WORD_RANKS;
+        Self {
+            stamps: (0..ranks).map(|_| AtomicU64::new(MASKED)).collect(),
+            keys: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
+            given: AtomicU64::new(0),
+            words_end: AtomicU64::new(0),
+            state: Mutex::new(State { words: 0, open: 0 }),
+            ranks_max,
+        }
+    }
+
+    /// Rank slots that could ever be given.
+    pub fn capacity(&self) -> u32 {
+        self.stamps.len() as u32
+    }
+
+    /// Words of 64 holder slots in use: bounds what a lookup has to look at.
+    #[inline]
+    pub fn words(&self) -> usize {
+        // Acquire: pairs with the Release in `claim`; entries of a word are only stored after it is counted.
+        self.words_end.load(Ordering::Acquire) as usize
+    }
+
+    /// Counts one more open rank; with `new_word`, also a fresh word for a lane, whose number is returned.
+    pub fn claim(&self, new_word: bool) -> Result<Option<u32>, IndexError> {
+        let mut state = self.state.lock();
+        if state.open >= self.ranks_max {
+            return Err(IndexError::RanksFull { limit: self.ranks_max });
+        }
+        state.open += 1;
+        if !new_word {
+            return Ok(None);
+        }
+        let word = state.words;
+        debug_assert!((word + 1) * WORD_RANKS <= self.capacity());
+        state.words += 1;
+        self.words_end.store(u64::from(state.words), Ordering::Release);
+        Ok(Some(word))
+    }
+
+    /// Open ranks.
+    pub fn open(&self) -> u32 {
+        self.state.lock().open
+    }
+
+    /// Gives a slot to a rank, after the sweep of its last one. The lane's entries for it come later, with Release stores.
+    pub fn give(&self, slot: u32, key: RankKey) {
+        let _one_at_a_time = self.state.lock();
+        let stamp = self.given.load(Ordering::Relaxed) + 1;
+        self.keys[slot as usize].store(u64::from(key.0), Ordering::Relaxed);
+        // Release, both: pair with `count` and `name`. The stamp is there before the count covers it.
+        self.stamps[slot as usize].store(stamp << 1, Ordering::Release);
+        self.given.store(stamp, Ordering::Release);
+    }
+
+    /// Hides a slot from every answer from now on.
+    pub fn mask(&self, slot: u32) {
+        let word = self.stamps[slot as usize].load(Ordering::Relaxed);
+        self.stamps[slot as usize].store(word | MASKED, Ordering::Relaxed);
+        // Release fence: pairs with the Acquire fence in `name`: a lookup that saw an entry stored after this, or the next
+        // key, sees the mask or a later stamp.
+        fence(Ordering::Release);
+    }
+
+    /// A masked and swept slot is no longer an open rank.
+    pub fn retire(&self) {
+        self.state.lock().open -= 1;
+    }
+
+    /// What a lookup reads before anything else.
+    #[inline]
+    pub fn count(&self) -> u64 {
+        self.given.load(Ordering::Acquire)
+    }
+
+    /// Whose slot it is, if entries read since `count` can be told to be that rank's. After the lookup's last read of an
+    /// entry, and after a fence(Acquire).
+    #[inline]
+    pub fn name(&self, slot: u32, count: u64) -> Option<RankKey> {
+        let stamp = self.stamps.get(slot as usize)?;
+        let word = stamp.load(Ordering::Relaxed);
+        if word & MASKED != 0 || word >> 1 > count {
+            return None;
+        }
+        let key = self.keys[slot as usize].load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        (stamp.load(Ordering::Relaxed) == word).then_some(RankKey(key as u32))
+    }
+
+    /// The slot of an open rank, by a walk over all.
+    pub fn find(&self, key: RankKey) -> Option<u32> {
+        let count = self.count();
+        fence(Ordering::Acquire);
+        (0..(self.words() as u32 * WORD_RANKS)).find(|&slot| self.name(slot, count) == Some(key))
+    }
+}
