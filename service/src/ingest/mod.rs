@@ -4,10 +4,13 @@ mod counters;
 pub mod cursor;
 pub mod normalize;
 mod rank;
+pub mod socket;
 mod spec;
 mod status;
+mod subscriber;
 
 pub use counters::Counters;
 pub use rank::{Now, Rank, RankInput, RankOutput};
 pub use spec::{Engine, IngestLimits, RankEndpoint, WorkerSpec};
 pub use status::{RankStatus, Trust};
+pub use subscriber::{RankSink, SinkClosed, follow_rank};

@@ -172,6 +172,21 @@ impl Rank {
         }
     }
 
+    /// Whether the event connection is there.
+    pub fn connected(&self) -> bool {
+        self.connected
+    }
+
+    /// Lives of the publisher seen so far.
+    pub fn incarnation(&self) -> u64 {
+        self.cursor.incarnation()
+    }
+
+    /// Why answers about the rank may be off although every event was applied.
+    pub fn upper_bound(&self) -> Option<&'static str> {
+        self.normalizer.upper_bound()
+    }
+
     /// A snapshot for status pages. Allocates.
     pub fn status(&self) -> RankStatus {
         let mut counters = self.counters.clone();

@@ -1,0 +1,59 @@
+//! The two sockets that a rank needs, SUB and DEALER, as a bounded reader of ZMTP 3.
+//!
+//! The `zeromq` crate would do, but for one thing: it reserves whatever length a peer announces, so nine bytes from a hostile
+//! peer end the process. Here a message has a limit that is checked before a byte of it is stored, a connection's beginning
+//! and end are events (a restart hides behind them), and reading can be stopped at any point by dropping the future.
+//!
+//! Only what these sockets use: the NULL mechanism, connecting, one connection. Peers may be libzmq of any version since 4.0.
+
+mod connection;
+mod endpoint;
+mod frame;
+
+pub use connection::{Connection, Role, SocketLimits};
+pub use endpoint::{Endpoint, EndpointError};
+
+/// Why a connection could not be made, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// The transport failed, or the peer closed.
+    #[error("connection: {0}")]
+    Io(#[from] std::io::Error),
+    /// Connecting and the handshake took too long.
+    #[error("no handshake in time")]
+    HandshakeTimeout,
+    /// The peer does not speak ZMTP 3 with the NULL mechanism.
+    #[error("not a ZMTP 3 peer: {0}")]
+    Handshake(&'static str),
+    /// The peer is a socket of another kind than expected.
+    #[error("the peer is a {0} socket")]
+    WrongPeer(String),
+    /// A message or command larger than the limit.
+    #[error("message of {bytes} bytes or more, at most {max} are read")]
+    TooLarge {
+        /// Bytes announced so far.
+        bytes: u64,
+        /// The limit.
+        max: usize,
+    },
+    /// A message of more frames than the limit.
+    #[error("message of more than {max} frames")]
+    TooManyFrames {
+        /// The limit.
+        max: usize,
+    },
+}
+
+impl SocketError {
+    /// The label in metrics.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            SocketError::Io(_) => "socket_io",
+            SocketError::HandshakeTimeout => "socket_handshake_timeout",
+            SocketError::Handshake(_) => "socket_bad_handshake",
+            SocketError::WrongPeer(_) => "socket_wrong_peer",
+            SocketError::TooLarge { .. } => "socket_message_too_large",
+            SocketError::TooManyFrames { .. } => "socket_too_many_frames",
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! One rank's subscriber: sockets, the pure rank, and the sink that takes its operations.
+//!
+//! Tasks of a rank, all ended by dropping the future of [`follow_rank`]:
+//!
+//! ```text
+//! events task (reads without a pause) --bounded queue--> the future itself: Rank::step --> sink
+//! replay task (while one is asked for) --bounded queue----^
+//! ```
+//!
+//! The events task never waits for anything but its socket: what finds no room in the queue is dropped and counted, and the
+//! sequence shows the gap. So a slow index costs this rank a replay, and costs the engine and every other rank nothing.
+
+mod events;
+mod queue;
+mod replay;
+
+use super::rank::{Now, Rank, RankInput, RankOutput};
+use super::socket::{Endpoint, EndpointError, SocketLimits};
+use super::spec::{IngestLimits, RankEndpoint, WorkerSpec};
+use super::status::{RankStatus, Trust};
+use crate::ops::{Applied, OpBatch};
+use queue::{Entry, Queue};
+use std::future::Future;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// Status snapshots of an unchanged trust are published at most this often.
+const STATUS_PERIOD: Duration = Duration::from_millis(50);
+
+/// Takes what a rank's events come down to.
+pub trait RankSink: Send {
+    /// Applies a batch, in order. May wait for room; the rank's stream is then held up, no other.
+    fn apply(&mut self, batch: OpBatch) -> impl Future<Output = Result<Applied, SinkClosed>> + Send;
+
+    /// Takes a snapshot of the rank's status. Called at every change of trust, otherwise now and then while events come.
+    fn publish(&mut self, status: RankStatus);
+}
+
+/// The sink takes nothing any more: the rank was removed, or the service stops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the rank's sink is closed")]
+pub struct SinkClosed;
+
+/// Follows one rank until `stop` is cancelled or the sink is closed. Fails at once if an endpoint is none; from then on, no
+/// peer can end it.
+pub async fn follow_rank<S: RankSink>(
+    spec: &WorkerSpec,
+    endpoint: &RankEndpoint,
+    limits: &IngestLimits,
+    sink: S,
+    stop: CancellationToken,
+) -> Result<(), EndpointError> {
+    let events: Endpoint = endpoint.events.parse()?;
+    let replay = endpoint.replay.as_deref().map(str::parse).transpose()?;
+    let mut follower = Follower {
+        name: format!("{} rank {}", spec.id, endpoint.rank),
+        rank: Rank::new(spec, endpoint, limits),
+        sink,
+        limits: *limits,
+        replay,
+        origin: Instant::now(),
+        published: (Trust::default(), false, 0, None),
+        replays: JoinSet::new(),
+        replies: Queue::new(limits),
+    };
+    let queue = Queue::new(limits);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(events::read_events(events, spec.topic.clone(), *limits, queue.sender()));
+    tokio::select! {
+        () = stop.cancelled() => {}
+        _closed = follower.run(queue) => {}
+    }
+    Ok(())
+}
+
+struct Follower<S> {
+    name: String,
+    rank: Rank,
+    sink: S,
+    limits: IngestLimits,
+    replay: Option<Endpoint>,
+    origin: Instant,
+    published: (Trust, bool, u64, Option<&'static str>),
+    replays: JoinSet<()>,
+    replies: Queue,
+}
+
+impl<S: RankSink> Follower<S> {
+    async fn run(&mut self, mut events: Queue) -> Result<(), SinkClosed> {
+        self.publish();
+        let mut publish_at = None;
+        loop {
+            let tick_at = self.rank.next_tick().map(|at| self.origin + at);
+            let entry = tokio::select! {
+                entry = events.next() => entry,
+                entry = self.replies.next() => entry,
+                // Replies that wait already are no silence, however late they are looked at.
+                () = sleep_some(tick_at), if self.replies.is_empty() => Entry::Input(RankInput::Tick),
+                () = sleep_some(publish_at) => {
+                    publish_at = None;
+                    self.publish();
+                    continue;
+                }
+            };
+            match entry {
+                Entry::Input(input) => self.step(input).await?,
+                Entry::Count(reason, count) => self.rank.count(reason, count),
+            }
+            if self.brief() != self.published {
+                publish_at = None;
+                self.publish();
+            } else if publish_at.is_none() {
+                publish_at = Some(Instant::now() + STATUS_PERIOD);
+            }
+        }
+    }
+
+    async fn step(&mut self, input: RankInput) -> Result<(), SinkClosed> {
+        let mut outputs = Vec::new();
+        self.rank.step(self.now(), input, &mut outputs);
+        for output in outputs {
+            match output {
+                RankOutput::Apply(batch) => {
+                    let sequence = batch.sequence;
+                    let did = self.sink.apply(batch).await?;
+                    self.rank.applied(sequence, &did);
+                }
+                RankOutput::CancelReplay => self.replays.abort_all(),
+                RankOutput::RequestReplay { request, from } => self.ask(request, from),
+            }
+        }
+        // Ended tasks are taken out, so that the set stays as small as what runs.
+        while self.replays.try_join_next().is_some() {}
+        Ok(())
+    }
+
+    fn ask(&mut self, request: u64, from: u64) {
+        self.replays.abort_all();
+        if let Some(endpoint) = &self.replay {
+            let fetch = replay::fetch(endpoint.clone(), request, from, self.limits, self.replies.sender());
+            self.replays.spawn(fetch);
+        }
+    }
+
+    fn now(&self) -> Now {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now { elapsed: self.origin.elapsed(), unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX) }
+    }
+
+    fn brief(&self) -> (Trust, bool, u64, Option<&'static str>) {
+        (self.rank.trust(), self.rank.connected(), self.rank.incarnation(), self.rank.upper_bound())
+    }
+
+    fn publish(&mut self) {
+        let brief = self.brief();
+        let before = std::mem::replace(&mut self.published, brief);
+        let status = self.rank.status();
+        if before.0 != status.trust {
+            match &status.detail {
+                Some(why) => warn!(rank = %self.name, trust = status.trust.name(), %why, "trust changed"),
+                None => info!(rank = %self.name, trust = status.trust.name(), "trust changed"),
+            }
+        }
+        self.sink.publish(status);
+    }
+}
+
+async fn sleep_some(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn socket_limits(limits: &IngestLimits) -> SocketLimits {
+    SocketLimits { message_bytes_max: limits.message_bytes_max, handshake_max: limits.handshake_max }
+}
