@@ -1,1 +1,9 @@
-//! l
+//! The workbench of KV Atlas: recorded engine streams against the product.
+//!
+//! [`kvrec`] and [`sidecar`] read a recording and the engine's truth beside it, [`recording`] puts them together, [`verify`]
+//! plays them through the real decoder, cursor, normalizer and index.
+
+pub mod kvrec;
+pub mod recording;
+pub mod sidecar;
+pub mod verify;

@@ -1,2 +1,84 @@
-//! b
-fn main(){}
+//! `kvatlas-harness`.
+
+use clap::{Parser, Subcommand};
+use kvatlas_harness::verify::{Report, Rule, verify};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The workbench of KV Atlas.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Play recorded engine streams through decoder, cursor, normalizer and index, and compare with the engine's truth.
+    ///
+    /// Exits with 1 on any difference, with 2 if a file cannot be played.
+    Verify {
+        /// Recordings, each with its `.json` beside it. Without any: all of corpora/recordings.
+        files: Vec<PathBuf>,
+    },
+}
+
+fn main() -> ExitCode {
+    let Command::Verify { files } = Arguments::parse().command;
+    match run(files) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("kvatlas-harness: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(mut files: Vec<PathBuf>) -> Result<bool, Box<dyn std::error::Error>> {
+    if files.is_empty() {
+        files = recordings()?;
+    }
+    let mut out = io::stdout().lock();
+    let mut reports = Vec::new();
+    for file in &files {
+        let report = verify(file)?;
+        writeln!(out, "{report}")?;
+        reports.push(report);
+    }
+    writeln!(out, "{}", total(&reports))?;
+    Ok(reports.iter().all(Report::is_exact))
+}
+
+/// Every recording of the corpus: below the working directory, or else where this program was built.
+fn recordings() -> io::Result<Vec<PathBuf>> {
+    let here = Path::new("corpora/recordings");
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpora/recordings");
+    let folder = if here.is_dir() { here } else { &built };
+    let entries = std::fs::read_dir(folder)?.map(|e| e.map(|e| e.path()));
+    let mut files: Vec<PathBuf> = entries.collect::<Result<_, _>>()?;
+    files.retain(|f| f.extension().is_some_and(|e| e == "kvrec"));
+    files.sort();
+    Ok(files)
+}
+
+fn total(reports: &[Report]) -> String {
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    let exact = reports.iter().filter(|r| r.is_exact()).count();
+    format!(
+        "{exact}/{} streams exact, checkpoints {}/{} probes {}/{}; below the engine's answer {}, above it {}, explained {}",
+        reports.len(),
+        sum(|r| r.checkpoints_equal),
+        sum(|r| r.checkpoints),
+        sum(|r| r.probes_equal),
+        sum(|r| r.probes),
+        sum(|r| r.probes_under),
+        sum(|r| r.probes_over),
+        sum(|r| r.count(Rule::WindowUpperBound) + r.count(Rule::ExtraKey)),
+    )
+}
