@@ -2,6 +2,8 @@
 //!
 //! Layers, each importing only the ones before it: `kvatlas_index` <- [`wire`], [`ingest`] <- gRPC, admin, fleet <- the binary.
 
+#[cfg(test)]
+mod demo;
 pub mod grpc;
 pub mod ingest;
 pub mod ops;
