@@ -258,6 +258,8 @@ fn compare(index: &std::sync::Arc<Index>, oracle: &mut Reference, histories: Vec
         let store = Store { parent: None, names: &names_of(shared), contents: shared, kind: StoreKind::Copy };
         oracle.store(key, Tier::Device, &store).expect("a well-formed store");
     }
+    index.check().expect("the structural invariants");
+    histories.iter().for_each(|h| h.side.lane.check().expect("the lane's invariants"));
     let mut queries = vec![shared.to_vec()];
     for (number, history) in histories.iter().enumerate() {
         let mut side = OnOracle::new(oracle, Keys::new((number * 2 * RANKS) as u32, RANKS));

@@ -53,7 +53,8 @@ impl<'a> Work<'a> {
         loop {
             let (sight, offset) = shard.locate(position);
             let header = shard.header(sight.run);
-            let (cut, _) = shard.cut(header, &sight.fields, self.slot());
+            // Not confirmed yet, so possibly a rumour: bounded by the length, which is.
+            let cut = shard.cut(header, &sight.fields, self.slot()).0.min(sight.fields.len);
             let base = sight.fields.base;
             let bears = |at: u32, i: u32| following.get(i as usize).is_some_and(|n| n.0 == shard.arena.name(at));
             let (mut low, mut high) = (offset, offset);
