@@ -68,6 +68,9 @@ pub fn decode_batch<'a>(payload: &'a [u8], limits: &DecodeLimits) -> Result<Batc
     })
 }
 
+/// The shortest readable event: an array of one text, `AllBlocksCleared`. So that a count alone reserves nothing.
+const EVENT_BYTES_MIN: usize = 18;
+
 enum BatchError {
     Broken,
     Refused(DecodeError),
@@ -92,6 +95,7 @@ fn read_batch<'a>(at: &mut Cursor<'a>, limits: &DecodeLimits) -> Result<Batch<'a
     if events > limits.events_max {
         return Err(BatchError::Refused(DecodeError::TooManyEvents { events, max: limits.events_max }));
     }
+    batch.events.reserve_exact(events.min(at.rest().len() / EVENT_BYTES_MIN));
     for _ in 0..events {
         let start = *at;
         match read_event(at, limits) {

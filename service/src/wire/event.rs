@@ -95,6 +95,9 @@ pub enum Event<'a> {
     Cleared(Cleared<'a>),
 }
 
+/// [`super::DecodeLimits::events_max`] counts on it: a batch at that limit takes 96 MiB.
+const _: () = assert!(size_of::<Event<'_>>() <= 384);
+
 /// `BlockStored`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Stored<'a> {
