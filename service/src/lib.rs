@@ -6,5 +6,6 @@
 mod demo;
 pub mod grpc;
 pub mod ingest;
+pub mod lanes;
 pub mod ops;
 pub mod wire;

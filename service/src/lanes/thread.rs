@@ -1,0 +1,178 @@
+//! The lane threads themselves.
+
+use super::apply::apply;
+use super::handle::{Command, LaneCounters, LaneError, LaneHandle};
+use kvatlas_index::{Lane, RankSlot};
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use tokio::sync::mpsc;
+
+/// Settings of the lane threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LaneSettings {
+    /// Messages that may wait in one lane's queue; the next sender waits.
+    pub queue_batches_max: usize,
+    /// Whether lane `i` is pinned to the `i`-th allowed core (modulo their number).
+    pub pin: bool,
+}
+
+/// Starts one thread for each lane. A thread ends when every handle of it is gone.
+pub fn spawn_lanes(lanes: Vec<Lane>, settings: LaneSettings) -> io::Result<(Vec<LaneHandle>, Vec<JoinHandle<()>>)> {
+    // The cores are listed before the first pin: afterwards a thread sees only its own.
+    let cores = if settings.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
+    let mut handles = Vec::with_capacity(lanes.len());
+    let mut threads = Vec::with_capacity(lanes.len());
+    for (number, lane) in lanes.into_iter().enumerate() {
+        let (sender, queue) = mpsc::channel(settings.queue_batches_max);
+        let counters = Arc::new(LaneCounters::default());
+        let core = (!cores.is_empty()).then(|| cores[number % cores.len()]);
+        let state = LaneThread { lane, open: HashMap::new(), counters: counters.clone() };
+        let thread = std::thread::Builder::new().name(format!("lane-{number}")).spawn(move || {
+            if let Some(core) = core
+                && !core_affinity::set_for_current(core)
+            {
+                tracing::warn!(lane = number, core = core.id, "the lane could not be pinned");
+            }
+            state.run(queue);
+        })?;
+        handles.push(LaneHandle::new(number as u32, sender, counters));
+        threads.push(thread);
+    }
+    Ok((handles, threads))
+}
+
+struct LaneThread {
+    lane: Lane,
+    /// The generation under which each open slot was opened: the fence. Slots are reused by the index.
+    open: HashMap<RankSlot, u64>,
+    counters: Arc<LaneCounters>,
+}
+
+impl LaneThread {
+    fn run(mut self, mut queue: mpsc::Receiver<Command>) {
+        while let Some(command) = queue.blocking_recv() {
+            self.step(command);
+        }
+    }
+
+    /// Does one command. An answer that nobody waits for any more is not an error.
+    fn step(&mut self, command: Command) {
+        match command {
+            Command::Open { key, generation, reply } => {
+                let opened = self.lane.open_rank(key);
+                if let Ok(slot) = opened {
+                    self.open.insert(slot, generation);
+                    if reply.send(opened).is_err() {
+                        // The caller is gone, and with it the only way to ever close this rank.
+                        self.forget(slot);
+                    }
+                } else {
+                    let _ = reply.send(opened);
+                }
+            }
+            Command::Close { slot, generation, reply } => {
+                let closed = self.check(slot, generation).and_then(|()| {
+                    self.open.remove(&slot);
+                    self.lane.close_rank(slot).map_err(LaneError::from)
+                });
+                let _ = reply.send(closed);
+            }
+            Command::Apply { slot, generation, batch, reply } => {
+                let applied = self.check(slot, generation).map(|()| apply(&mut self.lane, slot, &batch));
+                if let Ok(applied) = &applied {
+                    self.counters.batches.fetch_add(1, Ordering::Relaxed);
+                    self.counters.ops.fetch_add(batch.ops.len() as u64, Ordering::Relaxed);
+                    self.counters.limit_reached.fetch_add(applied.limit_reached, Ordering::Relaxed);
+                }
+                let _ = reply.send(applied);
+            }
+        }
+    }
+
+    fn check(&self, slot: RankSlot, generation: u64) -> Result<(), LaneError> {
+        if self.open.get(&slot) == Some(&generation) {
+            return Ok(());
+        }
+        self.counters.fenced.fetch_add(1, Ordering::Relaxed);
+        Err(LaneError::Fenced { generation })
+    }
+
+    fn forget(&mut self, slot: RankSlot) {
+        self.open.remove(&slot);
+        if let Err(error) = self.lane.close_rank(slot) {
+            tracing::error!(%error, "a rank that was just opened cannot be closed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::{Op, OpBatch};
+    use kvatlas_index::{ContentHash, EngineHash, Index, IndexConfig, LookupOptions, RankKey, StoreKind, Tier};
+
+    fn store(names: &[u64]) -> OpBatch {
+        OpBatch {
+            sequence: None,
+            ops: vec![Op::Store {
+                tier: Tier::Device,
+                parent: None,
+                names: names.iter().map(|n| EngineHash(*n)).collect(),
+                contents: names.iter().map(|n| ContentHash(n + 100)).collect(),
+                kind: StoreKind::Copy,
+            }],
+        }
+    }
+
+    fn depth(index: &Arc<Index>, query: &[u64]) -> u32 {
+        let query: Vec<_> = query.iter().map(|q| ContentHash(q + 100)).collect();
+        let mut out = Vec::new();
+        let _ = index.reader().lookup(&query, &LookupOptions::default(), &mut out);
+        out.iter().map(|h| h.blocks).max().unwrap_or(0)
+    }
+
+    #[tokio::test]
+    async fn late_messages_of_a_closed_rank_do_nothing() {
+        let (index, lanes) = Index::new(IndexConfig::default()).unwrap();
+        let (handles, threads) = spawn_lanes(lanes, LaneSettings { queue_batches_max: 4, pin: false }).unwrap();
+        let first = handles[0].open(RankKey(0), 1).await.unwrap();
+        assert_eq!(first.apply(store(&[1, 2, 3])).await.unwrap().stored, 3);
+        assert_eq!(depth(&index, &[1, 2, 3]), 3);
+        assert_eq!(first.close().await.unwrap().blocks, 3);
+        assert_eq!(depth(&index, &[1, 2, 3]), 0);
+
+        assert_eq!(first.apply(store(&[1])).await, Err(LaneError::Fenced { generation: 1 }));
+        let second = handles[0].open(RankKey(0), 2).await.unwrap();
+        assert_eq!(first.apply(store(&[1])).await, Err(LaneError::Fenced { generation: 1 }));
+        assert_eq!(first.close().await, Err(LaneError::Fenced { generation: 1 }));
+        assert_eq!(depth(&index, &[1]), 0);
+        assert_eq!(second.apply(store(&[1])).await.unwrap().stored, 1);
+        assert_eq!(LaneCounters::read(&handles[0].counters().fenced), 3);
+
+        drop((first, second, handles));
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    }
+
+    #[tokio::test]
+    async fn refused_operations_cost_only_themselves() {
+        let (index, lanes) = Index::new(IndexConfig::default()).unwrap();
+        let (handles, _threads) = spawn_lanes(lanes, LaneSettings { queue_batches_max: 1, pin: true }).unwrap();
+        let rank = handles[0].open(RankKey(7), 1).await.unwrap();
+        let mut batch = store(&[1]);
+        batch.ops.push(Op::Store {
+            tier: Tier::Device,
+            parent: Some(EngineHash(9)),
+            names: vec![EngineHash(9)],
+            contents: vec![ContentHash(9)],
+            kind: StoreKind::Copy,
+        });
+        batch.ops.push(Op::Remove { tier: Tier::Device, names: vec![EngineHash(404)] });
+        batch.ops.extend(store(&[2]).ops);
+        let applied = rank.apply(batch).await.unwrap();
+        assert_eq!((applied.self_parent, applied.unknown_removals, applied.stored), (1, 1, 2));
+        assert_eq!(depth(&index, &[2]), 1);
+    }
+}
