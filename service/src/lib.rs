@@ -4,6 +4,7 @@
 
 #[cfg(test)]
 mod demo;
+pub mod fleet;
 pub mod grpc;
 pub mod ingest;
 pub mod lanes;

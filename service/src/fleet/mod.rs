@@ -1,0 +1,24 @@
+//! The fleet: which workers exist, where their events come from, and how far each rank can be believed.
+//!
+//! [`Fleet`] is the writing side: registrations are serialised, each rank gets a number, a lane and a generation. [`FleetView`] is
+//! the reading side: an immutable snapshot that a lookup takes without a lock. A registration that ends is taken out of the view
+//! first, then marked closed, then its blocks are dropped on its lane; its number may be given to another rank afterwards. An
+//! answer that was computed with an older view drops rows of closed ranks, so a number is never read as the wrong rank.
+
+mod error;
+mod feed;
+mod keys;
+mod push;
+mod push_cursor;
+mod registration;
+mod registry;
+mod status_cell;
+mod view;
+
+pub use error::FleetError;
+pub use push::{PushBatch, PushOutcome};
+pub use push_cursor::{PushHeader, PushVerdict};
+pub use registration::{Feed, FleetLimits, Registration};
+pub use registry::{Fleet, FleetEvent, Registered};
+pub use status_cell::{StatusCell, now_ms};
+pub use view::{FleetView, Group, RankEntry, WorkerEntry};

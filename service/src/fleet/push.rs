@@ -1,0 +1,134 @@
+//! Events that are pushed over gRPC: cursor, lane and status of one rank, one batch at a time.
+
+use super::push_cursor::{PushCursor, PushHeader, PushVerdict};
+use super::registry::FleetEvents;
+use super::status_cell::now_ms;
+use super::view::RankEntry;
+use crate::ingest::{RankStatus, Trust};
+use crate::lanes::LaneError;
+use crate::ops::{Applied, Op, OpBatch};
+use std::collections::BTreeMap;
+
+/// What a rank with pushed events remembers between batches.
+#[derive(Debug, Default)]
+pub(super) struct PushState {
+    cursor: PushCursor,
+    counters: BTreeMap<&'static str, u64>,
+}
+
+/// One batch for one rank, its events turned into operations already.
+#[derive(Clone, Debug)]
+pub struct PushBatch {
+    /// What the cursor looks at.
+    pub header: PushHeader,
+    /// The publisher's time, Unix seconds.
+    pub published_at: Option<f64>,
+    /// The operations, in order.
+    pub ops: Vec<Op>,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PushOutcome {
+    /// What the cursor said.
+    pub verdict: PushVerdict,
+    /// What the index did; zeros when nothing was applied.
+    pub applied: Applied,
+    /// Last sequence applied for the rank.
+    pub cursor: Option<u64>,
+    /// The sequence that the cursor waits for.
+    pub expected: u64,
+    /// How far the rank can be believed now.
+    pub trust: Trust,
+}
+
+/// Judges and applies one batch. Batches of one rank are serialised, also when they come over several streams. `None`: the rank
+/// is fed by its engine's own publisher. The lane's [`LaneError::Fenced`] means that the registration is over.
+pub(super) async fn push(
+    rank: &RankEntry,
+    batch: PushBatch,
+    events: &FleetEvents,
+) -> Option<Result<PushOutcome, LaneError>> {
+    let mut state = rank.push.as_ref()?.lock().await;
+    let verdict = state.cursor.judge(batch.header);
+    let applied = match verdict {
+        PushVerdict::Apply { clear_first } => match apply(rank, batch, clear_first, &mut state, events).await {
+            Ok(applied) => applied,
+            Err(error) => return Some(Err(error)),
+        },
+        PushVerdict::Duplicate => count(&mut state, "duplicate_batches"),
+        PushVerdict::Gap => count(&mut state, "gap_batches"),
+    };
+    let PushCursor { cursor, trust, .. } = state.cursor;
+    Some(Ok(PushOutcome { verdict, applied, cursor, expected: state.cursor.expected(), trust }))
+}
+
+fn count(state: &mut PushState, reason: &'static str) -> Applied {
+    *state.counters.entry(reason).or_default() += 1;
+    Applied::default()
+}
+
+async fn apply(
+    rank: &RankEntry,
+    batch: PushBatch,
+    clear_first: bool,
+    state: &mut PushState,
+    events: &FleetEvents,
+) -> Result<Applied, LaneError> {
+    let PushBatch { header, published_at, mut ops } = batch;
+    let cleared_all = ops.iter().any(|op| matches!(op, Op::Clear { tier: None }));
+    if clear_first {
+        ops.insert(0, Op::Clear { tier: None });
+    }
+    let applied = rank.lane.apply(OpBatch { sequence: Some(header.sequence), ops }).await?;
+    state.cursor.applied(header, cleared_all, applied.limit_reached > 0);
+    add_counters(&mut state.counters, &applied);
+    let PushCursor { cursor, trust, incarnation } = state.cursor;
+    let detail = match trust {
+        Trust::Partial => Some("the first batch was not the publisher's first".to_owned()),
+        Trust::Degraded if applied.limit_reached > 0 => {
+            Some("a memory limit was reached and the rank cleared".to_owned())
+        }
+        Trust::Degraded => rank.status.full().detail.clone().or(Some("batches were lost".to_owned())),
+        _ => None,
+    };
+    events.publish_status(
+        rank,
+        RankStatus {
+            trust,
+            upper_bound: None,
+            incarnation,
+            cursor,
+            connected: false,
+            last_event_ms: Some(now_ms()),
+            last_event_engine_time: published_at,
+            detail,
+            counters: state.counters.clone(),
+        },
+    );
+    Ok(applied)
+}
+
+fn add_counters(counters: &mut BTreeMap<&'static str, u64>, applied: &Applied) {
+    let did = [
+        ("batches", 1),
+        ("stored", applied.stored),
+        ("copies", applied.copies),
+        ("moved", applied.moved),
+        ("orphans", applied.orphans),
+        ("orphans_dropped", applied.orphans_dropped),
+        ("attached", applied.attached),
+        ("removed", applied.removed),
+        ("copies_removed", applied.copies_removed),
+        ("unknown_removals", applied.unknown_removals),
+        ("unknown_adoptions", applied.unknown_adoptions),
+        ("self_parent", applied.self_parent),
+        ("limit_reached", applied.limit_reached),
+        ("cleared", applied.cleared),
+    ];
+    for (reason, count) in did {
+        if count > 0 {
+            *counters.entry(reason).or_default() += count;
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! A worker as somebody wants it registered, and what is checked before anything is done.
+
+use super::error::FleetError;
+use crate::ingest::{RankEndpoint, WorkerSpec};
+use crate::wire::HashMode;
+use std::collections::BTreeMap;
+
+/// Where a rank's events come from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Feed {
+    /// A subscriber connects to the engine's publisher.
+    ZeroMq {
+        /// Event publisher: `tcp://host:port` or `ipc://path`.
+        events: String,
+        /// Replay endpoint, if there is one.
+        replay: Option<String>,
+    },
+    /// Somebody pushes them over gRPC.
+    Push,
+}
+
+/// Limits of the fleet. Reaching one is [`FleetError::Full`] or [`FleetError::Invalid`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FleetLimits {
+    /// Workers registered at once.
+    pub workers_max: usize,
+    /// Ranks of one worker.
+    pub ranks_per_worker_max: usize,
+    /// Bytes of a worker's id, a model's name, a routing group's name, an endpoint.
+    pub name_bytes_max: usize,
+    /// Largest block size, in tokens.
+    pub block_size_max: u32,
+    /// Changes that a watcher may be behind before it misses some.
+    pub watch_lag_max: usize,
+}
+
+impl Default for FleetLimits {
+    fn default() -> Self {
+        Self {
+            workers_max: 4096,
+            ranks_per_worker_max: 256,
+            name_bytes_max: 1024,
+            block_size_max: 1 << 16,
+            watch_lag_max: 4096,
+        }
+    }
+}
+
+/// A worker to register.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Registration {
+    /// The worker, with its ZeroMQ ranks in `ranks`.
+    pub worker: WorkerSpec,
+    /// Ranks whose events are pushed over gRPC.
+    pub pushed_ranks: Vec<u32>,
+}
+
+impl Registration {
+    /// How the worker cuts tokens into blocks.
+    pub fn mode(&self) -> HashMode {
+        if self.worker.bigram { HashMode::Bigram } else { HashMode::Plain }
+    }
+
+    /// Every rank with its feed, by number.
+    pub fn feeds(&self) -> BTreeMap<u32, Feed> {
+        let followed = self.worker.ranks.iter().map(|RankEndpoint { rank, events, replay }| {
+            (*rank, Feed::ZeroMq { events: events.clone(), replay: replay.clone() })
+        });
+        followed.chain(self.pushed_ranks.iter().map(|rank| (*rank, Feed::Push))).collect()
+    }
+
+    /// Checks every field against its limit.
+    pub fn check(&self, limits: &FleetLimits) -> Result<(), FleetError> {
+        let worker = &self.worker;
+        name("worker.id", &worker.id, limits)?;
+        name("worker.model", &worker.model, limits)?;
+        text("worker.routing_group", &worker.routing_group, limits)?;
+        text("worker.topic", &worker.topic, limits)?;
+        if !(1..=limits.block_size_max).contains(&worker.block_size) {
+            let reason = format!("{} is outside 1..={}", worker.block_size, limits.block_size_max);
+            return Err(FleetError::Invalid { field: "worker.block_size", reason });
+        }
+        let ranks = worker.ranks.len() + self.pushed_ranks.len();
+        if ranks == 0 || ranks > limits.ranks_per_worker_max {
+            let reason =
+                format!("{ranks} ranks: from 1 to {} (limit ranks_per_worker_max)", limits.ranks_per_worker_max);
+            return Err(FleetError::Invalid { field: "worker.ranks", reason });
+        }
+        if self.feeds().len() != ranks {
+            return Err(FleetError::Invalid { field: "worker.ranks", reason: "a rank is named twice".into() });
+        }
+        for endpoint in &worker.ranks {
+            address("worker.ranks.events_endpoint", &endpoint.events, limits)?;
+            if let Some(replay) = &endpoint.replay {
+                address("worker.ranks.replay_endpoint", replay, limits)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn name(field: &'static str, value: &str, limits: &FleetLimits) -> Result<(), FleetError> {
+    if value.is_empty() {
+        return Err(FleetError::Invalid { field, reason: "required".into() });
+    }
+    text(field, value, limits)
+}
+
+fn text(field: &'static str, value: &str, limits: &FleetLimits) -> Result<(), FleetError> {
+    if value.len() > limits.name_bytes_max {
+        let reason = format!("{} bytes, at most {} (limit name_bytes_max)", value.len(), limits.name_bytes_max);
+        return Err(FleetError::Invalid { field, reason });
+    }
+    if value.chars().any(char::is_control) {
+        return Err(FleetError::Invalid { field, reason: "control characters are not allowed".into() });
+    }
+    Ok(())
+}
+
+fn address(field: &'static str, value: &str, limits: &FleetLimits) -> Result<(), FleetError> {
+    text(field, value, limits)?;
+    let tcp = value
+        .strip_prefix("tcp://")
+        .and_then(|rest| rest.rsplit_once(':'))
+        .is_some_and(|(host, port)| !host.is_empty() && host != "*" && port.parse::<u16>().is_ok_and(|port| port > 0));
+    let ipc = value.strip_prefix("ipc://").is_some_and(|path| !path.is_empty());
+    if tcp || ipc {
+        return Ok(());
+    }
+    let reason = format!("{value:?} is not an address to connect to (tcp://HOST:PORT or ipc://PATH)");
+    Err(FleetError::Invalid { field, reason })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::ingest::Engine;
+
+    pub(crate) fn pushed(id: &str, model: &str, block_size: u32) -> Registration {
+        Registration {
+            worker: WorkerSpec {
+                id: id.into(),
+                model: model.into(),
+                routing_group: String::new(),
+                block_size,
+                engine: Engine::Auto,
+                ranks: Vec::new(),
+                topic: String::new(),
+                report_mode_full: false,
+                bigram: false,
+                hash_check_every: 0,
+                hash_seed: None,
+            },
+            pushed_ranks: vec![0],
+        }
+    }
+
+    fn followed(events: &str) -> Registration {
+        let mut registration = pushed("w", "m", 4);
+        registration.worker.ranks = vec![RankEndpoint { rank: 1, events: events.into(), replay: None }];
+        registration
+    }
+
+    #[test]
+    fn every_field_is_checked_and_named() {
+        let limits = FleetLimits { ranks_per_worker_max: 2, name_bytes_max: 40, ..FleetLimits::default() };
+        let mut two_ranks_alike = followed("tcp://h:1");
+        two_ranks_alike.pushed_ranks = vec![1];
+        let mut too_many = followed("tcp://h:1");
+        too_many.pushed_ranks = vec![2, 3];
+        let mut none = pushed("w", "m", 4);
+        none.pushed_ranks.clear();
+        let cases = [
+            (pushed("", "m", 4), "worker.id"),
+            (pushed(&"w".repeat(41), "m", 4), "worker.id"),
+            (pushed("a\nb", "m", 4), "worker.id"),
+            (pushed("w", "", 4), "worker.model"),
+            (pushed("w", "m", 0), "worker.block_size"),
+            (pushed("w", "m", 1 << 20), "worker.block_size"),
+            (none, "worker.ranks"),
+            (too_many, "worker.ranks"),
+            (two_ranks_alike, "worker.ranks"),
+            (followed("tcp://*:5557"), "worker.ranks.events_endpoint"),
+            (followed("tcp://host:0"), "worker.ranks.events_endpoint"),
+            (followed("tcp://host"), "worker.ranks.events_endpoint"),
+            (followed("http://host:1"), "worker.ranks.events_endpoint"),
+            (followed(""), "worker.ranks.events_endpoint"),
+        ];
+        for (registration, expected) in cases {
+            match registration.check(&limits) {
+                Err(FleetError::Invalid { field, .. }) => assert_eq!(field, expected, "{registration:?}"),
+                other => panic!("{registration:?}: {other:?}"),
+            }
+        }
+        for events in ["tcp://[::1]:5557", "tcp://10.0.0.7:5557", "ipc:///run/kv"] {
+            assert_eq!(followed(events).check(&limits), Ok(()));
+        }
+    }
+}

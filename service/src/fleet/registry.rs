@@ -1,0 +1,309 @@
+//! The writing side of the fleet: registration, deregistration, and who is told about them.
+
+use super::error::FleetError;
+use super::feed;
+use super::keys::RankKeys;
+use super::push::{self, PushBatch, PushOutcome, PushState};
+use super::registration::{Feed, FleetLimits, Registration};
+use super::view::{FleetView, RankEntry, WorkerEntry};
+use crate::ingest::{IngestLimits, RankStatus, Trust};
+use crate::lanes::{LaneError, LaneHandle, RankLane};
+use arc_swap::ArcSwap;
+use kvatlas_index::RankKey;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::{Mutex, broadcast};
+use tokio::task::AbortHandle;
+
+/// A change in the fleet, as watchers see it.
+#[derive(Clone, Debug)]
+pub enum FleetEvent {
+    /// A worker was registered.
+    Registered(Arc<WorkerEntry>),
+    /// A worker is gone.
+    Deregistered(Arc<WorkerEntry>),
+    /// A rank's trust changed.
+    TrustChanged {
+        /// The worker's id.
+        worker: Arc<str>,
+        /// The worker's model.
+        model: Arc<str>,
+        /// Data-parallel rank.
+        rank: u32,
+        /// Before.
+        from: Trust,
+        /// Now.
+        to: Trust,
+        /// Why, in words.
+        detail: Option<String>,
+    },
+}
+
+/// Publishes statuses and changes. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct FleetEvents(broadcast::Sender<FleetEvent>);
+
+impl FleetEvents {
+    /// Publishes a rank's status and tells watchers if its trust changed. One writer for a rank at a time.
+    pub(super) fn publish_status(&self, rank: &RankEntry, status: RankStatus) {
+        let (to, detail) = (status.trust, status.detail.clone());
+        let from = rank.status.publish(status).trust;
+        if from != to {
+            let (worker, model) = (rank.worker.clone(), rank.model.clone());
+            self.send(FleetEvent::TrustChanged { worker, model, rank: rank.rank, from, to, detail });
+        }
+    }
+
+    fn send(&self, event: FleetEvent) {
+        // No watcher is not an error.
+        let _ = self.0.send(event);
+    }
+}
+
+/// What a registration led to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Registered {
+    /// Number of the registration.
+    pub generation: u64,
+    /// Whether the worker was there with the same specification already.
+    pub unchanged: bool,
+}
+
+/// The fleet. Shared by `Arc`; any thread may call it.
+#[derive(Debug)]
+pub struct Fleet {
+    view: ArcSwap<FleetView>,
+    registry: Mutex<Registry>,
+    events: FleetEvents,
+    lanes: Vec<LaneHandle>,
+    limits: FleetLimits,
+    ingest: IngestLimits,
+}
+
+/// What only the one registration at a time needs.
+#[derive(Debug)]
+struct Registry {
+    generation_last: u64,
+    keys: RankKeys,
+    /// Open ranks of each lane.
+    lane_ranks: Vec<usize>,
+    /// Subscribers of each worker, by generation.
+    subscribers: HashMap<u64, Vec<AbortHandle>>,
+}
+
+impl Fleet {
+    /// An empty fleet over these lanes. `ranks_max` is the number of ranks that the index takes in all.
+    pub fn new(lanes: Vec<LaneHandle>, ranks_max: u32, limits: FleetLimits, ingest: IngestLimits) -> Self {
+        let registry = Registry {
+            generation_last: 0,
+            keys: RankKeys::new(ranks_max),
+            lane_ranks: vec![0; lanes.len()],
+            subscribers: HashMap::new(),
+        };
+        Self {
+            view: ArcSwap::default(),
+            registry: Mutex::new(registry),
+            events: FleetEvents(broadcast::channel(limits.watch_lag_max).0),
+            lanes,
+            limits,
+            ingest,
+        }
+    }
+
+    /// The fleet now. Takes no lock.
+    pub fn view(&self) -> Arc<FleetView> {
+        self.view.load_full()
+    }
+
+    /// The lanes.
+    pub fn lanes(&self) -> &[LaneHandle] {
+        &self.lanes
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> &FleetLimits {
+        &self.limits
+    }
+
+    /// Changes from now on. Take the view afterwards: a change may then be in both, but none is missed.
+    pub fn watch(&self) -> broadcast::Receiver<FleetEvent> {
+        self.events.0.subscribe()
+    }
+
+    /// Registers a worker and starts to follow its ranks. Runs to its end also when the caller stops waiting.
+    pub async fn register(
+        self: &Arc<Self>,
+        registration: Registration,
+        is_static: bool,
+        replace: bool,
+    ) -> Result<Registered, FleetError> {
+        registration.check(&self.limits)?;
+        let fleet = self.clone();
+        let task = tokio::spawn(async move { fleet.register_in_order(registration, is_static, replace).await });
+        task.await.unwrap_or(Err(FleetError::Lane(LaneError::Stopped)))
+    }
+
+    /// Forgets a worker; returns the blocks that it held. Runs to its end also when the caller stops waiting.
+    pub async fn deregister(self: &Arc<Self>, worker: &str, generation: Option<u64>) -> Result<u64, FleetError> {
+        let (fleet, worker) = (self.clone(), worker.to_owned());
+        let task = tokio::spawn(async move {
+            let mut registry = fleet.registry.lock().await;
+            let entry = fleet.view().worker(&worker)?.clone();
+            if let Some(asked) = generation.filter(|g| *g != entry.generation) {
+                return Err(FleetError::StaleGeneration { worker, asked, current: entry.generation });
+            }
+            fleet.remove(&mut registry, &entry).await
+        });
+        task.await.unwrap_or(Err(FleetError::Lane(LaneError::Stopped)))
+    }
+
+    /// Applies a batch that was pushed for a rank. `None`: the rank is fed by its engine's own publisher.
+    pub async fn push(&self, rank: &RankEntry, batch: PushBatch) -> Option<Result<PushOutcome, LaneError>> {
+        push::push(rank, batch, &self.events).await
+    }
+
+    /// Stops every subscriber. Blocks stay until the index goes.
+    pub async fn stop_following(&self) {
+        let mut registry = self.registry.lock().await;
+        registry.subscribers.drain().flat_map(|(_, tasks)| tasks).for_each(|task| task.abort());
+    }
+
+    async fn register_in_order(
+        &self,
+        registration: Registration,
+        is_static: bool,
+        replace: bool,
+    ) -> Result<Registered, FleetError> {
+        let mut registry = self.registry.lock().await;
+        let view = self.view();
+        if let Ok(entry) = view.worker(&registration.worker.id) {
+            if entry.registration == registration {
+                return Ok(Registered { generation: entry.generation, unchanged: true });
+            }
+            if !replace {
+                return Err(FleetError::WorkerExists { worker: registration.worker.id });
+            }
+            self.check_replacement(&view, entry, &registration, &registry)?;
+            self.remove(&mut registry, &entry.clone()).await?;
+        } else {
+            self.check_room(&view, &registration, &registry)?;
+        }
+        let entry = self.open(&mut registry, registration, is_static).await?;
+        self.change_view(|view| view.insert(&entry));
+        self.events.send(FleetEvent::Registered(entry.clone()));
+        let followed = entry.ranks.iter().filter(|r| r.push.is_none());
+        let tasks = followed.filter_map(|rank| feed::follow(&entry.registration, rank, &self.ingest, &self.events));
+        registry.subscribers.insert(entry.generation, tasks.collect());
+        Ok(Registered { generation: entry.generation, unchanged: false })
+    }
+
+    /// A replacement is judged as if the worker that it replaces were gone already, before anything is done.
+    fn check_replacement(
+        &self,
+        view: &FleetView,
+        old: &WorkerEntry,
+        new: &Registration,
+        registry: &Registry,
+    ) -> Result<(), FleetError> {
+        let mut without = view.clone();
+        without.remove(old);
+        without.check_group(new)?;
+        self.check_ranks(new, registry.keys.left() + old.ranks.len())
+    }
+
+    fn check_room(&self, view: &FleetView, new: &Registration, registry: &Registry) -> Result<(), FleetError> {
+        let limit = self.limits.workers_max;
+        if view.workers().len() >= limit {
+            return Err(FleetError::Full { what: "workers", setting: "workers_max", limit: limit as u64 });
+        }
+        view.check_group(new)?;
+        self.check_ranks(new, registry.keys.left())
+    }
+
+    fn check_ranks(&self, new: &Registration, left: usize) -> Result<(), FleetError> {
+        if new.feeds().len() <= left {
+            return Ok(());
+        }
+        Err(FleetError::Full { what: "ranks", setting: "index.ranks_max", limit: left as u64 })
+    }
+
+    /// Opens every rank of a new worker; on a failure those that were opened are closed again.
+    async fn open(
+        &self,
+        registry: &mut Registry,
+        registration: Registration,
+        is_static: bool,
+    ) -> Result<Arc<WorkerEntry>, FleetError> {
+        registry.generation_last += 1;
+        let generation = registry.generation_last;
+        let mut ranks = Vec::new();
+        for (rank, feed) in registration.feeds() {
+            let opened = self.open_rank(registry, generation).await;
+            let (key, lane) = match opened {
+                Ok(opened) => opened,
+                Err(error) => {
+                    self.close_all(registry, &ranks).await;
+                    return Err(error);
+                }
+            };
+            let push = (feed == Feed::Push).then(PushState::default);
+            ranks.push(Arc::new(RankEntry::new(&registration, rank, key, lane, push)));
+        }
+        Ok(Arc::new(WorkerEntry { registration, generation, is_static, ranks }))
+    }
+
+    async fn open_rank(&self, registry: &mut Registry, generation: u64) -> Result<(RankKey, RankLane), FleetError> {
+        let full = FleetError::Full { what: "ranks", setting: "index.ranks_max", limit: 0 };
+        let key = registry.keys.take().ok_or(full)?;
+        // The least loaded lane; of equals the first, so that the same registrations give the same places.
+        let at = (0..self.lanes.len()).min_by_key(|i| registry.lane_ranks[*i]).expect("there is at least one lane");
+        match self.lanes[at].open(key, generation).await {
+            Ok(lane) => {
+                registry.lane_ranks[at] += 1;
+                Ok((key, lane))
+            }
+            Err(error) => {
+                registry.keys.give(key);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The order matters: out of the view, marked closed, no subscriber, no blocks; only then are the numbers free again.
+    async fn remove(&self, registry: &mut Registry, entry: &Arc<WorkerEntry>) -> Result<u64, FleetError> {
+        self.change_view(|view| view.remove(entry));
+        entry.ranks.iter().for_each(|r| r.close());
+        let tasks = registry.subscribers.remove(&entry.generation).unwrap_or_default();
+        tasks.iter().for_each(AbortHandle::abort);
+        let dropped = self.close_all(registry, &entry.ranks).await;
+        self.events.send(FleetEvent::Deregistered(entry.clone()));
+        Ok(dropped)
+    }
+
+    async fn close_all(&self, registry: &mut Registry, ranks: &[Arc<RankEntry>]) -> u64 {
+        let mut dropped = 0;
+        for rank in ranks {
+            rank.close();
+            match rank.lane.close().await {
+                Ok(cleared) => dropped += cleared.blocks,
+                Err(error) => {
+                    tracing::warn!(worker = %rank.worker, rank = rank.rank, %error, "the rank could not be closed")
+                }
+            }
+            registry.lane_ranks[rank.lane.lane().number() as usize] -= 1;
+            registry.keys.give(rank.key);
+        }
+        dropped
+    }
+
+    /// Callers hold the registry, so there is one writer.
+    fn change_view(&self, change: impl FnOnce(&mut FleetView)) {
+        let mut view = FleetView::clone(&self.view.load());
+        change(&mut view);
+        self.view.store(Arc::new(view));
+    }
+}
+
+#[cfg(test)]
+#[path = "registry_tests.rs"]
+mod tests;
