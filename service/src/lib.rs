@@ -8,5 +8,6 @@ pub mod fleet;
 pub mod grpc;
 pub mod ingest;
 pub mod lanes;
+pub mod lookup;
 pub mod ops;
 pub mod wire;
