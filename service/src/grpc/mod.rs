@@ -1,3 +1,20 @@
 //! The gRPC face: protobuf at the edge, converted here and never passed further in.
+//!
+//! One file for each service, one for the conversions of each direction, and [`error`], the only place that chooses status codes.
 
+mod admission;
+mod answers;
+pub mod error;
+mod events;
+mod index;
+mod limits;
 pub mod proto;
+mod questions;
+mod workers;
+
+pub use admission::Admission;
+pub use events::EventApi;
+pub use index::{IndexApi, ServiceFacts};
+pub use limits::GrpcLimits;
+pub use questions::registration_from_proto;
+pub use workers::WorkerApi;

@@ -9,8 +9,10 @@ mod answer;
 mod engine;
 mod explain;
 mod question;
+mod times;
 
 pub use answer::{Answer, Row};
 pub use engine::{LookupEngine, LookupLimits};
 pub use explain::{Explained, Finding, FindingKind, Stop, Why};
 pub use question::{ItemText, LookupError, NamespaceText, Prompt, Question, RankChoice, TierSet};
+pub use times::{BUCKETS_LEN, LookupTimes, TimesSum};

@@ -1,0 +1,225 @@
+//! The service's own words into responses.
+
+use super::proto;
+use crate::fleet::{Feed, PushOutcome, PushVerdict, RankEntry, Registration, WorkerEntry, now_ms};
+use crate::ingest::{Engine, Trust};
+use crate::lookup::{Answer, Explained, Finding, FindingKind, Stop, Why};
+use kvatlas_index::Tier;
+use std::collections::HashMap;
+
+pub(super) fn trust(trust: Trust) -> proto::Trust {
+    match trust {
+        Trust::NeverSeen => proto::Trust::NeverSeen,
+        Trust::Bootstrapping => proto::Trust::Bootstrapping,
+        Trust::Exact => proto::Trust::Exact,
+        Trust::Partial => proto::Trust::Partial,
+        Trust::Degraded => proto::Trust::Degraded,
+        Trust::Misconfigured => proto::Trust::Misconfigured,
+    }
+}
+
+fn tier(tier: Tier) -> proto::Tier {
+    match tier {
+        Tier::Device => proto::Tier::Device,
+        Tier::Host => proto::Tier::Host,
+        Tier::Disk => proto::Tier::Disk,
+        Tier::External => proto::Tier::External,
+    }
+}
+
+/// A lookup's answer, in columns.
+pub(super) fn lookup_response(answer: &Answer, with_positions: bool) -> proto::LookupResponse {
+    let mut response = proto::LookupResponse {
+        block_size: answer.group.block_size,
+        query_blocks: answer.query_blocks as u32,
+        partial_tail_tokens: answer.tail_tokens as u32,
+        truncated: answer.rows.len() < answer.rows_total,
+        holders_total: answer.rows_total as u32,
+        busy: answer.busy,
+        ranks_total: answer.ranks().len() as u32,
+        ranks_not_exact: answer.ranks_not_exact() as u32,
+        ..proto::LookupResponse::default()
+    };
+    // By generation: it names one registration of one worker.
+    let mut places: HashMap<u64, u32> = HashMap::new();
+    for row in &answer.rows {
+        let Some(rank) = answer.rank(row) else { continue };
+        let place = *places.entry(rank.generation).or_insert_with(|| {
+            response.workers.push(rank.worker.to_string());
+            response.workers.len() as u32 - 1
+        });
+        response.worker.push(place);
+        response.rank.push(rank.rank);
+        response.tier.push(tier(row.tier).into());
+        response.matched_blocks.push(row.blocks);
+        response.matched_tokens.push(answer.tokens(row));
+        response.trust.push(trust(row.trust).into());
+        response.upper_bound.push(row.upper_bound);
+    }
+    if with_positions {
+        let now = now_ms();
+        response.positions = answer.ranks().iter().map(|r| position(r, now)).collect();
+    }
+    response
+}
+
+fn position(rank: &RankEntry, now: u64) -> proto::RankPosition {
+    let status = rank.status.full();
+    proto::RankPosition {
+        worker: rank.worker.to_string(),
+        rank: rank.rank,
+        cursor: status.cursor,
+        last_event_age_ms: status.last_event_ms.map(|at| now.saturating_sub(at)),
+        trust: trust(status.trust).into(),
+        incarnation: status.incarnation,
+    }
+}
+
+/// An explanation.
+pub(super) fn explain_response(explained: &Explained) -> proto::ExplainResponse {
+    proto::ExplainResponse {
+        block_size: explained.block_size,
+        query_blocks: explained.query_blocks as u32,
+        partial_tail_tokens: explained.tail_tokens as u32,
+        findings: explained.findings.iter().map(finding).collect(),
+        ranks: explained.ranks.iter().map(|why| rank_explanation(why, explained.block_size)).collect(),
+        truncated: explained.truncated,
+    }
+}
+
+fn finding(finding: &Finding) -> proto::Finding {
+    use proto::finding::Kind;
+    let kind = match finding.kind {
+        FindingKind::UnknownModel => Kind::UnknownModel,
+        FindingKind::UnknownWorker => Kind::UnknownWorker,
+        FindingKind::BlockSizeMismatch => Kind::BlockSizeMismatch,
+        FindingKind::NamespaceMiss => Kind::NamespaceMiss,
+        FindingKind::PromptTooShort => Kind::PromptTooShort,
+        FindingKind::FirstBlockUnknown => Kind::FirstBlockUnknown,
+        FindingKind::Invalid => Kind::Invalid,
+    };
+    proto::Finding { kind: kind.into(), message: finding.message.clone() }
+}
+
+fn rank_explanation(why: &Why, block_size: u32) -> proto::RankExplanation {
+    use proto::rank_explanation::Stop as Wire;
+    let stop = match why.stop {
+        Stop::WholePrompt => Wire::WholePrompt,
+        Stop::ContentUnknown => Wire::ContentUnknown,
+        Stop::NotHeld => Wire::NotHeld,
+        Stop::Hole => Wire::Hole,
+        Stop::Trust(Trust::NeverSeen) => Wire::NeverSeen,
+        Stop::Trust(Trust::Bootstrapping) => Wire::Bootstrapping,
+        Stop::Trust(Trust::Degraded) => Wire::Degraded,
+        Stop::Trust(Trust::Misconfigured) => Wire::Misconfigured,
+        Stop::Trust(Trust::Partial | Trust::Exact) => Wire::Partial,
+    };
+    let status = why.rank.status.full();
+    proto::RankExplanation {
+        worker: why.rank.worker.to_string(),
+        rank: why.rank.rank,
+        tier: tier(why.tier).into(),
+        matched_blocks: why.matched_blocks,
+        matched_tokens: u64::from(why.matched_blocks) * u64::from(block_size),
+        stop: stop.into(),
+        stopped_at_block: why.matched_blocks,
+        message: why.message.clone(),
+        trust: trust(status.trust).into(),
+        trust_detail: status.detail.clone().unwrap_or_default(),
+        upper_bound: status.upper_bound.unwrap_or_default().to_owned(),
+        steps: why
+            .steps
+            .iter()
+            .map(|s| proto::WalkStep {
+                from_block: s.from,
+                known_blocks: s.matched,
+                held_blocks: s.held,
+                holders: s.holders,
+            })
+            .collect(),
+    }
+}
+
+/// The acknowledgement of a batch that the cursor saw.
+pub(super) fn applied_ack(ack: proto::ApplyAck, outcome: &PushOutcome) -> proto::ApplyAck {
+    use proto::apply_ack::Status;
+    let applied = &outcome.applied;
+    let status = match outcome.verdict {
+        PushVerdict::Duplicate => Status::Duplicate,
+        PushVerdict::Gap => Status::Gap,
+        PushVerdict::Apply { .. } if applied.limit_reached > 0 => Status::LimitReached,
+        PushVerdict::Apply { .. } => Status::Applied,
+    };
+    proto::ApplyAck {
+        status: status.into(),
+        cursor: outcome.cursor,
+        expected_sequence: outcome.expected,
+        trust: trust(outcome.trust).into(),
+        stored: applied.stored + applied.moved,
+        copies: applied.copies,
+        removed: applied.removed,
+        orphans: applied.orphans,
+        unknown: applied.unknown_removals + applied.unknown_adoptions,
+        cleared: applied.cleared,
+        refused: applied.self_parent,
+        ..ack
+    }
+}
+
+/// A worker as it is.
+pub(super) fn worker_status(entry: &WorkerEntry, now: u64) -> proto::WorkerStatus {
+    proto::WorkerStatus {
+        spec: Some(worker_spec(&entry.registration)),
+        generation: entry.generation,
+        is_static: entry.is_static,
+        ranks: entry.ranks.iter().map(|r| rank_status(r, now)).collect(),
+    }
+}
+
+fn worker_spec(registration: &Registration) -> proto::WorkerSpec {
+    let worker = &registration.worker;
+    let ranks = registration.feeds().into_iter().map(|(rank, feed)| match feed {
+        Feed::ZeroMq { events, replay } => {
+            proto::RankSpec { rank, events_endpoint: events, replay_endpoint: replay.unwrap_or_default() }
+        }
+        Feed::Push => proto::RankSpec { rank, ..proto::RankSpec::default() },
+    });
+    let engine = match worker.engine {
+        Engine::Auto => proto::Engine::Unspecified,
+        Engine::Vllm => proto::Engine::Vllm,
+        Engine::Sglang => proto::Engine::Sglang,
+    };
+    proto::WorkerSpec {
+        id: worker.id.clone(),
+        model: worker.model.clone(),
+        routing_group: worker.routing_group.clone(),
+        block_size: worker.block_size,
+        engine: engine.into(),
+        ranks: ranks.collect(),
+        report_mode_full: worker.report_mode_full,
+        topic: worker.topic.clone(),
+        bigram: worker.bigram,
+        hash_check_every: worker.hash_check_every,
+        hash_seed: worker.hash_seed.clone(),
+    }
+}
+
+fn rank_status(rank: &RankEntry, now: u64) -> proto::RankStatus {
+    let status = rank.status.full();
+    proto::RankStatus {
+        rank: rank.rank,
+        trust: trust(status.trust).into(),
+        detail: status.detail.clone().unwrap_or_default(),
+        upper_bound: status.upper_bound.unwrap_or_default().to_owned(),
+        incarnation: status.incarnation,
+        cursor: status.cursor,
+        connected: status.connected,
+        last_event_age_ms: status.last_event_ms.map(|at| now.saturating_sub(at)),
+        counters: status
+            .counters
+            .iter()
+            .map(|(reason, count)| proto::Counter { reason: (*reason).to_owned(), count: *count })
+            .collect(),
+        lane: rank.lane.lane().number(),
+    }
+}

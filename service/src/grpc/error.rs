@@ -1,0 +1,143 @@
+//! Every way in which a call can fail, and the one place that chooses its status code.
+
+use crate::fleet::FleetError;
+use crate::lanes::LaneError;
+use crate::lookup::LookupError;
+use kvatlas_index::IndexError;
+use tonic::{Code, Status};
+
+/// Milliseconds after which a refused lookup may be tried again (`grpc-retry-pushback-ms`).
+const RETRY_PUSHBACK_MS: &str = "20";
+
+/// Why a call failed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// A field is missing or malformed.
+    #[error("{field}: {reason}")]
+    Invalid {
+        /// The field.
+        field: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A list is longer than its limit.
+    #[error("{field}: {len} entries, at most {limit} (limit {setting})")]
+    TooLong {
+        /// The field.
+        field: &'static str,
+        /// Its length.
+        len: usize,
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        limit: usize,
+    },
+    /// As many lookups as allowed are being worked on.
+    #[error("{limit} lookups are being worked on (limit limits.lookups_in_flight_max): try again")]
+    Busy {
+        /// The limit.
+        limit: usize,
+    },
+    /// The service is about to end.
+    #[error("the service is draining: go to another replica")]
+    Draining,
+    /// The lookup was refused.
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    /// The fleet refused.
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
+}
+
+impl ServiceError {
+    /// A malformed field.
+    pub fn invalid(field: &'static str, reason: impl Into<String>) -> Self {
+        Self::Invalid { field, reason: reason.into() }
+    }
+
+    /// The status code of each way to fail.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Invalid { .. } | Self::TooLong { .. } => Code::InvalidArgument,
+            Self::Busy { .. } => Code::ResourceExhausted,
+            Self::Draining => Code::Unavailable,
+            Self::Lookup(LookupError::TooLong { .. } | LookupError::Invalid { .. }) => Code::InvalidArgument,
+            Self::Lookup(LookupError::Fleet(error)) | Self::Fleet(error) => fleet_code(error),
+        }
+    }
+}
+
+fn fleet_code(error: &FleetError) -> Code {
+    match error {
+        FleetError::UnknownModel { .. }
+        | FleetError::UnknownGroup { .. }
+        | FleetError::UnknownWorker { .. }
+        | FleetError::UnknownRank { .. } => Code::NotFound,
+        FleetError::WorkerExists { .. } => Code::AlreadyExists,
+        FleetError::StaleGeneration { .. }
+        | FleetError::BlockSizeMismatch { .. }
+        | FleetError::HashModeMismatch { .. } => Code::FailedPrecondition,
+        FleetError::Invalid { .. } => Code::InvalidArgument,
+        FleetError::Full { .. } => Code::ResourceExhausted,
+        FleetError::Lane(LaneError::Fenced { .. }) => Code::Aborted,
+        FleetError::Lane(LaneError::Stopped) => Code::Unavailable,
+        FleetError::Lane(LaneError::Index(IndexError::RanksFull { .. })) => Code::ResourceExhausted,
+        FleetError::Lane(LaneError::Index(_)) => Code::Internal,
+    }
+}
+
+impl From<ServiceError> for Status {
+    fn from(error: ServiceError) -> Self {
+        let mut status = Status::new(error.code(), error.to_string());
+        if matches!(error, ServiceError::Busy { .. }) {
+            status
+                .metadata_mut()
+                .insert("grpc-retry-pushback-ms", tonic::metadata::MetadataValue::from_static(RETRY_PUSHBACK_MS));
+        }
+        status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_to_fail_has_its_status() {
+        let text = String::new;
+        let fleet = |error| ServiceError::Fleet(error);
+        let table = [
+            (ServiceError::invalid("model", "required"), Code::InvalidArgument),
+            (ServiceError::TooLong { field: "f", len: 2, setting: "s", limit: 1 }, Code::InvalidArgument),
+            (ServiceError::Busy { limit: 1 }, Code::ResourceExhausted),
+            (ServiceError::Draining, Code::Unavailable),
+            (LookupError::TooLong { field: "f", len: 2, setting: "s", limit: 1 }.into(), Code::InvalidArgument),
+            (LookupError::Invalid { field: "f", reason: text() }.into(), Code::InvalidArgument),
+            (LookupError::Fleet(FleetError::UnknownModel { model: text() }).into(), Code::NotFound),
+            (fleet(FleetError::UnknownModel { model: text() }), Code::NotFound),
+            (fleet(FleetError::UnknownGroup { model: text(), group: text() }), Code::NotFound),
+            (fleet(FleetError::UnknownWorker { worker: text() }), Code::NotFound),
+            (fleet(FleetError::UnknownRank { worker: text(), rank: 1 }), Code::NotFound),
+            (fleet(FleetError::WorkerExists { worker: text() }), Code::AlreadyExists),
+            (fleet(FleetError::StaleGeneration { worker: text(), asked: 1, current: 2 }), Code::FailedPrecondition),
+            (
+                fleet(FleetError::BlockSizeMismatch { model: text(), group: text(), registered: 1, asked: 2 }),
+                Code::FailedPrecondition,
+            ),
+            (fleet(FleetError::HashModeMismatch { model: text(), group: text() }), Code::FailedPrecondition),
+            (fleet(FleetError::Invalid { field: "f", reason: text() }), Code::InvalidArgument),
+            (fleet(FleetError::Full { what: "w", setting: "s", limit: 1 }), Code::ResourceExhausted),
+            (fleet(FleetError::Lane(LaneError::Fenced { generation: 1 })), Code::Aborted),
+            (fleet(FleetError::Lane(LaneError::Stopped)), Code::Unavailable),
+            (fleet(FleetError::Lane(LaneError::Index(IndexError::RanksFull { limit: 1 }))), Code::ResourceExhausted),
+            (fleet(FleetError::Lane(LaneError::Index(IndexError::UnknownRank { slot: 1 }))), Code::Internal),
+        ];
+        for (error, code) in table {
+            let busy = matches!(error, ServiceError::Busy { .. });
+            let message = error.to_string();
+            let status = Status::from(error);
+            assert_eq!((status.code(), status.message()), (code, message.as_str()));
+            assert_eq!(status.metadata().contains_key("grpc-retry-pushback-ms"), busy);
+        }
+    }
+}

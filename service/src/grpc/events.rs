@@ -1,0 +1,96 @@
+//! `EventService`: events that publishers push.
+
+use super::admission::Admission;
+use super::error::ServiceError;
+use super::limits::GrpcLimits;
+use super::proto::apply_ack::Status as AckStatus;
+use super::proto::event_service_server::EventService;
+use super::{answers, proto, questions};
+use crate::fleet::{Fleet, FleetError};
+use crate::lanes::LaneError;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+/// The service's implementation. Cheap to clone.
+#[derive(Clone)]
+pub struct EventApi {
+    fleet: Arc<Fleet>,
+    admission: Admission,
+    limits: GrpcLimits,
+}
+
+impl EventApi {
+    /// Applies events to this fleet. Never sheds: a dropped batch would be a lost one.
+    pub fn new(fleet: Arc<Fleet>, admission: Admission, limits: GrpcLimits) -> Self {
+        Self { fleet, admission, limits }
+    }
+
+    async fn apply_one(&self, batch: proto::EventBatch) -> Result<proto::ApplyAck, ServiceError> {
+        let mut ack = proto::ApplyAck {
+            worker: batch.worker.clone(),
+            rank: batch.rank,
+            sequence: batch.sequence,
+            ..proto::ApplyAck::default()
+        };
+        let view = self.fleet.view();
+        let rank = match view.rank(&batch.worker, batch.rank) {
+            Ok(rank) => rank,
+            Err(_) => {
+                ack.set_status(AckStatus::UnknownRank);
+                return Ok(ack);
+            }
+        };
+        if batch.generation.is_some_and(|g| g != rank.generation) {
+            ack.set_status(AckStatus::Fenced);
+            return Ok(ack);
+        }
+        let pushed = questions::push_batch(rank, batch, &self.limits)?;
+        match self.fleet.push(rank, pushed).await {
+            None => ack.set_status(AckStatus::OtherSource),
+            Some(Ok(outcome)) => return Ok(answers::applied_ack(ack, &outcome)),
+            Some(Err(LaneError::Fenced { .. })) => ack.set_status(AckStatus::Fenced),
+            Some(Err(error)) => return Err(FleetError::Lane(error).into()),
+        }
+        Ok(ack)
+    }
+
+    async fn serve_stream(
+        self,
+        mut batches: Streaming<proto::EventBatch>,
+        acks: mpsc::Sender<Result<proto::ApplyAck, Status>>,
+    ) {
+        loop {
+            let batch = tokio::select! {
+                batch = batches.message() => batch,
+                () = self.admission.closing().cancelled() => Err(ServiceError::Draining.into()),
+                () = acks.closed() => return,
+            };
+            let ack = match batch {
+                Ok(Some(batch)) => self.apply_one(batch).await.map_err(Status::from),
+                Ok(None) => return,
+                Err(status) => Err(status),
+            };
+            let failed = ack.is_err();
+            if acks.send(ack).await.is_err() || failed {
+                return;
+            }
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl EventService for EventApi {
+    type ApplyStream = ReceiverStream<Result<proto::ApplyAck, Status>>;
+
+    async fn apply(
+        &self,
+        request: Request<Streaming<proto::EventBatch>>,
+    ) -> Result<Response<Self::ApplyStream>, Status> {
+        self.admission.open()?;
+        let (sender, acks) = mpsc::channel(self.limits.stream_answers_max);
+        tokio::spawn(self.clone().serve_stream(request.into_inner(), sender));
+        Ok(Response::new(ReceiverStream::new(acks)))
+    }
+}
