@@ -4,10 +4,13 @@
 
 #[cfg(test)]
 mod demo;
+pub mod admin;
+pub mod config;
 pub mod fleet;
 pub mod grpc;
 pub mod ingest;
 pub mod lanes;
 pub mod lookup;
 pub mod ops;
+pub mod serve;
 pub mod wire;

@@ -60,6 +60,11 @@ impl RankEntry {
         }
     }
 
+    /// Whether events are pushed over gRPC (and not read from an engine's publisher).
+    pub fn is_pushed(&self) -> bool {
+        self.push.is_some()
+    }
+
     /// Whether the registration is over. Once true, rows of the index with this rank's number may be another rank's.
     pub fn is_closed(&self) -> bool {
         // Acquire: pairs with the Release in `close`, which comes before the number can be given again.

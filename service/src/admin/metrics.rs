@@ -1,0 +1,179 @@
+//! The metrics, collected at scrape.
+
+use crate::fleet::{Fleet, FleetView, now_ms};
+use crate::grpc::{Admission, ServiceFacts};
+use crate::ingest::Trust;
+use crate::lanes::LaneCounters;
+use crate::lookup::{BUCKETS_LEN, LookupEngine, LookupTimes};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use std::fmt;
+use std::sync::Arc;
+
+/// Where the figures come from.
+#[derive(Clone)]
+pub struct MetricSources {
+    /// Workers, ranks and lanes.
+    pub fleet: Arc<Fleet>,
+    /// The index.
+    pub engine: Arc<LookupEngine>,
+    /// Lookup latencies.
+    pub times: Arc<LookupTimes>,
+    /// Refused lookups.
+    pub admission: Admission,
+    /// Readiness.
+    pub facts: Arc<dyn ServiceFacts>,
+}
+
+impl fmt::Debug for MetricSources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MetricSources").finish_non_exhaustive()
+    }
+}
+
+/// All metrics of the service.
+#[derive(Debug)]
+pub struct Metrics(Registry);
+
+impl Metrics {
+    /// Metrics of these sources.
+    pub fn new(sources: MetricSources) -> Self {
+        let mut registry = Registry::with_prefix("kvatlas");
+        registry.register_collector(Box::new(sources));
+        Self(registry)
+    }
+
+    /// The metrics now, in the OpenMetrics text format.
+    pub fn text(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.0)?;
+        Ok(text)
+    }
+}
+
+impl Collector for MetricSources {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut out = Series(&mut encoder);
+        self.encode_service(&mut out)?;
+        self.encode_lookups(&mut out)?;
+        self.encode_index(&mut out)?;
+        self.encode_lanes(&mut out)?;
+        encode_ranks(&self.fleet.view(), &mut out)
+    }
+}
+
+impl MetricSources {
+    fn encode_service(&self, out: &mut Series<'_, '_>) -> fmt::Result {
+        out.gauge("ready", "Whether the service is ready", self.facts.ready().into())?;
+        out.gauge("draining", "Whether the service is draining", self.facts.draining().into())?;
+        out.gauge("uptime_seconds", "Seconds since start", self.facts.uptime_ms() / 1000)?;
+        out.gauge("workers", "Registered workers", self.fleet.view().workers().len() as u64)
+    }
+
+    fn encode_lookups(&self, out: &mut Series<'_, '_>) -> fmt::Result {
+        let sum = self.times.sum();
+        let bound = |i: usize| if i == BUCKETS_LEN - 1 { f64::INFINITY } else { (1_u64 << i) as f64 / 1e6 };
+        let buckets: Vec<_> = sum.buckets.iter().enumerate().map(|(i, count)| (bound(i), *count)).collect();
+        let (name, help) = ("lookup_seconds", "Time of a lookup inside the service, from decoded request to response");
+        let mut metric = out.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        metric.encode_histogram::<NoLabelSet>(sum.nanos as f64 / 1e9, sum.count(), &buckets, None)?;
+        out.counter("lookups_refused", "Lookups refused because too many were worked on", self.admission.refused())
+    }
+
+    fn encode_index(&self, out: &mut Series<'_, '_>) -> fmt::Result {
+        let stats = self.engine.index().stats();
+        out.gauge("index_blocks_held", "Memberships: (holder, block) pairs", stats.held)?;
+        out.gauge("index_blocks_distinct", "Distinct blocks", stats.blocks)?;
+        out.gauge("index_blocks_parked", "Orphan blocks that wait for their parent", stats.parked)?;
+        out.gauge("index_runs", "Runs", stats.runs)?;
+        out.gauge("index_ranks", "Open ranks", stats.ranks)?;
+        out.gauge("index_live_bytes", "Bytes in use", stats.bytes_live)?;
+        out.gauge("index_free_bytes", "Bytes kept for reuse", stats.bytes_free)?;
+        out.counter("index_splits", "Splits of runs", stats.splits)?;
+        out.counter("index_lock_waits", "Times a writer waited for a run's lock", stats.lock_waits)
+    }
+
+    fn encode_lanes(&self, out: &mut Series<'_, '_>) -> fmt::Result {
+        let lanes = self.fleet.lanes();
+        let label = |number: u32| [("lane", number.to_string())];
+        let queue = lanes.iter().map(|l| (label(l.number()), l.queue_len() as u64));
+        out.gauges("lane_queue_batches", "Batches that wait for the lane", queue)?;
+        type Pick = fn(&LaneCounters) -> u64;
+        let counters: [(&str, &str, Pick); 4] = [
+            ("lane_batches", "Batches applied", |c| LaneCounters::read(&c.batches)),
+            ("lane_ops", "Operations applied", |c| LaneCounters::read(&c.ops)),
+            ("lane_fenced", "Late messages of removed workers", |c| LaneCounters::read(&c.fenced)),
+            ("lane_limit_reached", "Operations that met a memory limit", |c| LaneCounters::read(&c.limit_reached)),
+        ];
+        for (name, help, pick) in counters {
+            out.counters(name, help, lanes.iter().map(|l| (label(l.number()), pick(l.counters()))))?;
+        }
+        Ok(())
+    }
+}
+
+fn encode_ranks(view: &FleetView, out: &mut Series<'_, '_>) -> fmt::Result {
+    let now = now_ms();
+    let ranks: Vec<_> = view
+        .ranks()
+        .map(|r| ([("worker", r.worker.to_string()), ("rank", r.rank.to_string())], r.status.full()))
+        .collect();
+    let trust = ranks
+        .iter()
+        .map(|([worker, rank], status)| ([worker.clone(), rank.clone(), ("trust", status.trust.name().to_owned())], 1));
+    out.gauges("rank_trust", "1 at the trust that the rank has", trust)?;
+    let exact = ranks.iter().map(|(labels, status)| (labels.clone(), u64::from(status.trust == Trust::Exact)));
+    out.gauges("rank_exact", "Whether every event of the rank was applied", exact)?;
+    let connected = ranks.iter().map(|(labels, status)| (labels.clone(), u64::from(status.connected)));
+    out.gauges("rank_connected", "Whether the event socket is connected", connected)?;
+    let cursor = ranks.iter().filter_map(|(labels, status)| Some((labels.clone(), status.cursor?)));
+    out.gauges("rank_cursor", "Last sequence applied", cursor)?;
+    let lives = ranks.iter().map(|(labels, status)| (labels.clone(), status.incarnation));
+    out.gauges("rank_incarnation", "Lives of the publisher seen", lives)?;
+    let age = ranks.iter().filter_map(|(labels, s)| Some((labels.clone(), now.saturating_sub(s.last_event_ms?))));
+    out.gauges("rank_last_event_age_milliseconds", "Time since the newest event was applied", age)?;
+    let counters = ranks.iter().flat_map(|([worker, rank], status)| {
+        let labels = |reason: &str| [worker.clone(), rank.clone(), ("reason", reason.to_owned())];
+        status.counters.iter().map(move |(reason, count)| (labels(reason), *count)).collect::<Vec<_>>()
+    });
+    out.counters("rank_events", "Events and losses of the rank, by reason", counters)
+}
+
+/// Writes series of one kind and name.
+struct Series<'a, 'b>(&'a mut DescriptorEncoder<'b>);
+
+impl Series<'_, '_> {
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.0.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        metric.encode_counter::<NoLabelSet, _, f64>(&value, None)
+    }
+
+    fn gauges<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        all: impl Iterator<Item = (L, u64)>,
+    ) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        all.into_iter().try_for_each(|(labels, value)| metric.encode_family(&labels)?.encode_gauge(&value))
+    }
+
+    fn counters<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        all: impl Iterator<Item = (L, u64)>,
+    ) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        all.into_iter().try_for_each(|(labels, value)| {
+            metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&value, None)
+        })
+    }
+}

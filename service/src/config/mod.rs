@@ -1,0 +1,13 @@
+//! Configuration in two stages: [`Raw`] is what the operator wrote, [`Resolved`] what was checked. Code past start-up sees the
+//! resolved one only.
+//!
+//! Sources, later ones win: defaults, the TOML file, the environment (`KVATLAS_`, `__` between section and key:
+//! `KVATLAS_GRPC__LISTEN`), flags. A key that is not known is an error in each of them.
+
+mod raw;
+mod resolve;
+mod worker;
+
+pub use raw::{ConfigError, Flags, Raw};
+pub use resolve::Resolved;
+pub use worker::RawWorker;

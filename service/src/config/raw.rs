@@ -1,0 +1,385 @@
+//! What the operator wrote: every setting with its default, and the sources it comes from.
+
+use super::worker::RawWorker;
+use crate::fleet::FleetLimits;
+use crate::grpc::GrpcLimits;
+use crate::ingest::IngestLimits;
+use crate::lookup::LookupLimits;
+use figment::Figment;
+use figment::providers::{Env, Format, Serialized, Toml};
+use kvatlas_index::IndexConfig;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Variables with our prefix that are no settings of the service.
+const ENV_ELSEWHERE: [&str; 3] = ["log", "endpoint", "config"];
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A source cannot be read, or has a key that is not known, or a value of the wrong type.
+    #[error("{0}")]
+    Source(#[from] Box<figment::Error>),
+    /// A value is outside its range or does not fit another one.
+    #[error("{setting}: {reason}")]
+    Value {
+        /// The setting.
+        setting: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// What flags say, over everything else.
+#[derive(Clone, Debug, Default)]
+pub struct Flags {
+    /// The configuration file.
+    pub file: Option<PathBuf>,
+    /// `grpc.listen`.
+    pub listen: Option<String>,
+    /// `admin.listen`.
+    pub admin_listen: Option<String>,
+    /// `index.lanes_per_shard`.
+    pub lanes: Option<u32>,
+    /// `lanes.pin`.
+    pub pin: bool,
+    /// More workers, as `id=..,model=..,block_size=16,events=tcp://..`.
+    pub workers: Vec<String>,
+}
+
+/// The whole configuration as written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Raw {
+    /// The gRPC port.
+    pub grpc: RawGrpc,
+    /// The admin port.
+    pub admin: RawAdmin,
+    /// Readiness and drain.
+    pub lifecycle: RawLifecycle,
+    /// The lane threads.
+    pub lanes: RawLanes,
+    /// The index.
+    pub index: RawIndex,
+    /// Limits of calls.
+    pub limits: RawLimits,
+    /// Limits of the fleet.
+    pub fleet: RawFleet,
+    /// Limits and deadlines of ingest.
+    pub ingest: RawIngest,
+    /// Static workers.
+    pub workers: Vec<RawWorker>,
+}
+
+/// `[grpc]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawGrpc {
+    /// Address and port; port 0 takes a free one.
+    pub listen: String,
+    /// Whether server reflection is on.
+    pub reflection: bool,
+}
+
+impl Default for RawGrpc {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:50071".into(), reflection: true }
+    }
+}
+
+/// `[admin]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawAdmin {
+    /// Address and port; port 0 takes a free one, an empty text turns the admin port off.
+    pub listen: String,
+}
+
+impl Default for RawAdmin {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:9571".into() }
+    }
+}
+
+/// `[lifecycle]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawLifecycle {
+    /// Milliseconds after which the service is ready although a static rank has not been seen.
+    pub ready_deadline_ms: u64,
+    /// Milliseconds between NOT_SERVING and the end of streams, for load balancers to notice.
+    pub drain_delay_ms: u64,
+    /// Milliseconds that calls may still take after that.
+    pub drain_max_ms: u64,
+}
+
+impl Default for RawLifecycle {
+    fn default() -> Self {
+        Self { ready_deadline_ms: 30_000, drain_delay_ms: 0, drain_max_ms: 10_000 }
+    }
+}
+
+/// `[lanes]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawLanes {
+    /// Batches that may wait for one lane.
+    pub queue_batches_max: usize,
+    /// Whether lanes are pinned to cores.
+    pub pin: bool,
+}
+
+impl Default for RawLanes {
+    fn default() -> Self {
+        Self { queue_batches_max: 1024, pin: false }
+    }
+}
+
+/// `[index]`: as `kvatlas_index::IndexConfig`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "each setting is documented at `kvatlas_index::IndexConfig`")]
+pub struct RawIndex {
+    pub shards: u32,
+    /// 0: half of the cores, from 1 to 8.
+    pub lanes_per_shard: u32,
+    pub ranks_max: u32,
+    pub blocks_max: u32,
+    pub runs_max: u32,
+    pub exts_max: u32,
+    pub orphans_max_per_rank: u32,
+    pub names_max_per_holder: u64,
+}
+
+impl Default for RawIndex {
+    fn default() -> Self {
+        let index = IndexConfig::default();
+        Self {
+            shards: index.shards,
+            lanes_per_shard: 0,
+            ranks_max: index.ranks_max,
+            blocks_max: index.blocks_max,
+            runs_max: index.runs_max,
+            exts_max: index.exts_max,
+            orphans_max_per_rank: index.orphans_max_per_rank,
+            names_max_per_holder: index.names_max_per_holder,
+        }
+    }
+}
+
+/// `[limits]`: as [`LookupLimits`] and [`GrpcLimits`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "each setting is documented at `LookupLimits` or `GrpcLimits`")]
+pub struct RawLimits {
+    pub message_bytes_max: usize,
+    pub lookup_tokens_max: usize,
+    pub lookup_blocks_max: usize,
+    pub lookup_holders_max: usize,
+    pub lookup_items_max: usize,
+    pub lookups_in_flight_max: usize,
+    pub lookups_per_batch_max: usize,
+    pub events_per_batch_max: usize,
+    pub event_blocks_max: usize,
+    pub explain_ranks_max: usize,
+    pub streams_per_connection_max: u32,
+    pub stream_answers_max: usize,
+}
+
+impl Default for RawLimits {
+    fn default() -> Self {
+        let (lookup, grpc) = (LookupLimits::default(), GrpcLimits::default());
+        Self {
+            message_bytes_max: grpc.message_bytes_max,
+            lookup_tokens_max: lookup.tokens_max,
+            lookup_blocks_max: lookup.blocks_max,
+            lookup_holders_max: lookup.holders_max,
+            lookup_items_max: lookup.items_max,
+            lookups_in_flight_max: grpc.lookups_in_flight_max,
+            lookups_per_batch_max: grpc.lookups_per_batch_max,
+            events_per_batch_max: grpc.events_per_batch_max,
+            event_blocks_max: grpc.event_blocks_max,
+            explain_ranks_max: grpc.explain_ranks_max,
+            streams_per_connection_max: grpc.streams_per_connection_max,
+            stream_answers_max: grpc.stream_answers_max,
+        }
+    }
+}
+
+/// `[fleet]`: as [`FleetLimits`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "each setting is documented at `FleetLimits`")]
+pub struct RawFleet {
+    pub workers_max: usize,
+    pub ranks_per_worker_max: usize,
+    pub name_bytes_max: usize,
+    pub block_size_max: u32,
+    pub watch_lag_max: usize,
+}
+
+impl Default for RawFleet {
+    fn default() -> Self {
+        let fleet = FleetLimits::default();
+        Self {
+            workers_max: fleet.workers_max,
+            ranks_per_worker_max: fleet.ranks_per_worker_max,
+            name_bytes_max: fleet.name_bytes_max,
+            block_size_max: fleet.block_size_max,
+            watch_lag_max: fleet.watch_lag_max,
+        }
+    }
+}
+
+/// `[ingest]`: as [`IngestLimits`], durations in milliseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "each setting is documented at `IngestLimits`")]
+pub struct RawIngest {
+    pub message_bytes_max: usize,
+    pub queue_batches_max: usize,
+    pub queue_bytes_max: usize,
+    pub held_batches_max: usize,
+    pub held_bytes_max: usize,
+    pub repairable_batches_max: u64,
+    pub replay_silence_max_ms: u64,
+    pub replay_duration_max_ms: u64,
+    pub replay_requests_max: u32,
+    pub payload_hashes_max: usize,
+    pub idle_probe_ms: u64,
+    pub groups_max: usize,
+    pub event_blocks_max: usize,
+    pub reconnect_min_ms: u64,
+    pub reconnect_max_ms: u64,
+    pub handshake_max_ms: u64,
+}
+
+impl Default for RawIngest {
+    fn default() -> Self {
+        let ingest = IngestLimits::default();
+        let ms = |d: std::time::Duration| d.as_millis() as u64;
+        Self {
+            message_bytes_max: ingest.message_bytes_max,
+            queue_batches_max: ingest.queue_batches_max,
+            queue_bytes_max: ingest.queue_bytes_max,
+            held_batches_max: ingest.held_batches_max,
+            held_bytes_max: ingest.held_bytes_max,
+            repairable_batches_max: ingest.repairable_batches_max,
+            replay_silence_max_ms: ms(ingest.replay_silence_max),
+            replay_duration_max_ms: ms(ingest.replay_duration_max),
+            replay_requests_max: ingest.replay_requests_max,
+            payload_hashes_max: ingest.payload_hashes_max,
+            idle_probe_ms: ms(ingest.idle_probe),
+            groups_max: ingest.groups_max,
+            event_blocks_max: ingest.event_blocks_max,
+            reconnect_min_ms: ms(ingest.reconnect_min),
+            reconnect_max_ms: ms(ingest.reconnect_max),
+            handshake_max_ms: ms(ingest.handshake_max),
+        }
+    }
+}
+
+impl Raw {
+    /// Reads every source.
+    pub fn load(flags: &Flags) -> Result<Raw, ConfigError> {
+        Self::load_with(flags, Env::prefixed("KVATLAS_").ignore(&ENV_ELSEWHERE).split("__"))
+    }
+
+    fn load_with(flags: &Flags, env: Env) -> Result<Raw, ConfigError> {
+        let mut sources = Figment::from(Serialized::defaults(Raw::default()));
+        if let Some(file) = &flags.file {
+            sources = sources.merge(Toml::file_exact(file));
+        }
+        let mut raw: Raw = sources.merge(env).extract().map_err(Box::new)?;
+        if let Some(listen) = &flags.listen {
+            raw.grpc.listen.clone_from(listen);
+        }
+        if let Some(listen) = &flags.admin_listen {
+            raw.admin.listen.clone_from(listen);
+        }
+        if let Some(lanes) = flags.lanes {
+            raw.index.lanes_per_shard = lanes;
+        }
+        raw.lanes.pin |= flags.pin;
+        for worker in &flags.workers {
+            raw.workers.push(RawWorker::from_flag(worker)?);
+        }
+        Ok(raw)
+    }
+
+    /// The configuration as a file that gives the same one again.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("plain tables and arrays can always be written")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use figment::Jail;
+
+    fn load(flags: &Flags) -> Result<Raw, ConfigError> {
+        Raw::load(flags)
+    }
+
+    #[test]
+    #[allow(clippy::result_large_err, reason = "the closure's type is figment's")]
+    fn later_sources_win_and_workers_add_up() {
+        Jail::expect_with(|jail| {
+            jail.create_file(
+                "kvatlas.toml",
+                r#"
+                [grpc]
+                listen = "127.0.0.1:1"
+                reflection = false
+                [limits]
+                lookup_tokens_max = 10
+                [[workers]]
+                id = "a"
+                model = "m"
+                block_size = 16
+                events = "tcp://h:5557"
+                "#,
+            )?;
+            jail.set_env("KVATLAS_GRPC__LISTEN", "127.0.0.1:2");
+            jail.set_env("KVATLAS_ADMIN__LISTEN", "127.0.0.1:3");
+            jail.set_env("KVATLAS_LOG", "info");
+            let flags = Flags {
+                file: Some("kvatlas.toml".into()),
+                admin_listen: Some("127.0.0.1:4".into()),
+                workers: vec!["id=b,model=m,block_size=16".into()],
+                ..Flags::default()
+            };
+            let raw = load(&flags).unwrap();
+            assert_eq!((raw.grpc.listen.as_str(), raw.admin.listen.as_str()), ("127.0.0.1:2", "127.0.0.1:4"));
+            assert!(!raw.grpc.reflection);
+            assert_eq!(raw.limits, RawLimits { lookup_tokens_max: 10, ..RawLimits::default() });
+            assert_eq!(raw.workers.iter().map(|w| w.id.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+
+            jail.create_file("again.toml", &raw.to_toml())?;
+            jail.clear_env();
+            let again = load(&Flags { file: Some("again.toml".into()), ..Flags::default() }).unwrap();
+            assert_eq!(again, raw);
+            Ok(())
+        });
+    }
+
+    #[test]
+    #[allow(clippy::result_large_err, reason = "the closure's type is figment's")]
+    fn unknown_keys_are_errors_wherever_they_are() {
+        Jail::expect_with(|jail| {
+            jail.create_file("a.toml", "[grpc]\nlistne = \"127.0.0.1:1\"\n")?;
+            let error = load(&Flags { file: Some("a.toml".into()), ..Flags::default() }).unwrap_err().to_string();
+            assert!(error.contains("listne"), "{error}");
+            jail.create_file("b.toml", "[[workers]]\nid = \"a\"\nmodel = \"m\"\nblock_size = 1\nblocksize = 2\n")?;
+            let error = load(&Flags { file: Some("b.toml".into()), ..Flags::default() }).unwrap_err().to_string();
+            assert!(error.contains("blocksize"), "{error}");
+            let missing = load(&Flags { file: Some("none.toml".into()), ..Flags::default() });
+            assert!(matches!(missing, Err(ConfigError::Source(_))), "{missing:?}");
+            jail.set_env("KVATLAS_GRPC__LISTNE", "x");
+            let error = load(&Flags::default()).unwrap_err().to_string();
+            assert!(error.contains("listne"), "{error}");
+            Ok(())
+        });
+    }
+}

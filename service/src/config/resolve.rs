@@ -1,0 +1,213 @@
+//! What was resolved and checked.
+
+use super::raw::{ConfigError, Raw, RawIngest};
+use crate::fleet::{FleetLimits, Registration};
+use crate::grpc::GrpcLimits;
+use crate::ingest::IngestLimits;
+use crate::lanes::LaneSettings;
+use crate::lookup::LookupLimits;
+use kvatlas_index::IndexConfig;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Lanes that are started unless the configuration says how many.
+const LANES_DEFAULT_MAX: usize = 8;
+/// Longest deadline that a setting may ask for.
+const DEADLINE_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// The settings in force. Every value is in its range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// Where gRPC is served.
+    pub grpc_listen: SocketAddr,
+    /// Whether server reflection is on.
+    pub reflection: bool,
+    /// Where metrics and probes are served; `None` for nowhere.
+    pub admin_listen: Option<SocketAddr>,
+    /// Time after which the service is ready although a static rank has not been seen.
+    pub ready_deadline: Duration,
+    /// Time between NOT_SERVING and the end of streams.
+    pub drain_delay: Duration,
+    /// Time that calls may still take after that.
+    pub drain_max: Duration,
+    /// The lane threads.
+    pub lanes: LaneSettings,
+    /// The index.
+    pub index: IndexConfig,
+    /// Limits of lookups.
+    pub lookup: LookupLimits,
+    /// Limits of the gRPC face.
+    pub grpc: GrpcLimits,
+    /// Limits of the fleet.
+    pub fleet: FleetLimits,
+    /// Limits and deadlines of ingest.
+    pub ingest: IngestLimits,
+    /// Static workers.
+    pub workers: Vec<Registration>,
+}
+
+impl Resolved {
+    /// Checks everything that was written.
+    pub fn new(raw: &Raw) -> Result<Self, ConfigError> {
+        let index = index(raw);
+        index.check().map_err(|error| ConfigError::Value { setting: "index".into(), reason: error.to_string() })?;
+        let fleet = FleetLimits {
+            workers_max: at_least_1("fleet.workers_max", raw.fleet.workers_max)?,
+            ranks_per_worker_max: at_least_1("fleet.ranks_per_worker_max", raw.fleet.ranks_per_worker_max)?,
+            name_bytes_max: at_least_1("fleet.name_bytes_max", raw.fleet.name_bytes_max)?,
+            block_size_max: at_least_1("fleet.block_size_max", raw.fleet.block_size_max as usize)? as u32,
+            watch_lag_max: at_least_1("fleet.watch_lag_max", raw.fleet.watch_lag_max)?,
+        };
+        let workers = raw.workers.iter().map(|w| w.resolve()).collect::<Result<Vec<_>, _>>()?;
+        for worker in &workers {
+            worker.check(&fleet).map_err(|error| ConfigError::Value {
+                setting: format!("workers[{}]", worker.worker.id),
+                reason: error.to_string(),
+            })?;
+        }
+        let admin_listen =
+            if raw.admin.listen.is_empty() { None } else { Some(address("admin.listen", &raw.admin.listen)?) };
+        Ok(Self {
+            grpc_listen: address("grpc.listen", &raw.grpc.listen)?,
+            reflection: raw.grpc.reflection,
+            admin_listen,
+            ready_deadline: millis("lifecycle.ready_deadline_ms", raw.lifecycle.ready_deadline_ms)?,
+            drain_delay: millis("lifecycle.drain_delay_ms", raw.lifecycle.drain_delay_ms)?,
+            drain_max: millis("lifecycle.drain_max_ms", raw.lifecycle.drain_max_ms)?,
+            lanes: LaneSettings {
+                queue_batches_max: at_least_1("lanes.queue_batches_max", raw.lanes.queue_batches_max)?,
+                pin: raw.lanes.pin,
+            },
+            index,
+            lookup: lookup(raw)?,
+            grpc: grpc(raw)?,
+            fleet,
+            ingest: ingest(&raw.ingest)?,
+            workers,
+        })
+    }
+}
+
+fn index(raw: &Raw) -> IndexConfig {
+    let half = std::thread::available_parallelism().map_or(1, |n| n.get() / 2);
+    let lanes = match raw.index.lanes_per_shard {
+        0 => half.clamp(1, LANES_DEFAULT_MAX) as u32,
+        lanes => lanes,
+    };
+    IndexConfig {
+        shards: raw.index.shards,
+        lanes_per_shard: lanes,
+        ranks_max: raw.index.ranks_max,
+        blocks_max: raw.index.blocks_max,
+        runs_max: raw.index.runs_max,
+        exts_max: raw.index.exts_max,
+        orphans_max_per_rank: raw.index.orphans_max_per_rank,
+        names_max_per_holder: raw.index.names_max_per_holder,
+        ..IndexConfig::default()
+    }
+}
+
+fn lookup(raw: &Raw) -> Result<LookupLimits, ConfigError> {
+    let limits = &raw.limits;
+    Ok(LookupLimits {
+        tokens_max: at_least_1("limits.lookup_tokens_max", limits.lookup_tokens_max)?,
+        blocks_max: at_least_1("limits.lookup_blocks_max", limits.lookup_blocks_max)?,
+        holders_max: at_least_1("limits.lookup_holders_max", limits.lookup_holders_max)?,
+        items_max: limits.lookup_items_max,
+    })
+}
+
+fn grpc(raw: &Raw) -> Result<GrpcLimits, ConfigError> {
+    let limits = &raw.limits;
+    Ok(GrpcLimits {
+        message_bytes_max: at_least_1("limits.message_bytes_max", limits.message_bytes_max)?,
+        lookups_in_flight_max: at_least_1("limits.lookups_in_flight_max", limits.lookups_in_flight_max)?,
+        lookups_per_batch_max: at_least_1("limits.lookups_per_batch_max", limits.lookups_per_batch_max)?,
+        events_per_batch_max: at_least_1("limits.events_per_batch_max", limits.events_per_batch_max)?,
+        event_blocks_max: at_least_1("limits.event_blocks_max", limits.event_blocks_max)?,
+        explain_ranks_max: at_least_1("limits.explain_ranks_max", limits.explain_ranks_max)?,
+        streams_per_connection_max: limits.streams_per_connection_max.max(1),
+        stream_answers_max: at_least_1("limits.stream_answers_max", limits.stream_answers_max)?,
+    })
+}
+
+fn ingest(raw: &RawIngest) -> Result<IngestLimits, ConfigError> {
+    Ok(IngestLimits {
+        message_bytes_max: at_least_1("ingest.message_bytes_max", raw.message_bytes_max)?,
+        queue_batches_max: at_least_1("ingest.queue_batches_max", raw.queue_batches_max)?,
+        queue_bytes_max: at_least_1("ingest.queue_bytes_max", raw.queue_bytes_max)?,
+        held_batches_max: at_least_1("ingest.held_batches_max", raw.held_batches_max)?,
+        held_bytes_max: at_least_1("ingest.held_bytes_max", raw.held_bytes_max)?,
+        repairable_batches_max: raw.repairable_batches_max,
+        replay_silence_max: millis("ingest.replay_silence_max_ms", raw.replay_silence_max_ms)?,
+        replay_duration_max: millis("ingest.replay_duration_max_ms", raw.replay_duration_max_ms)?,
+        replay_requests_max: raw.replay_requests_max,
+        payload_hashes_max: at_least_1("ingest.payload_hashes_max", raw.payload_hashes_max)?,
+        idle_probe: millis("ingest.idle_probe_ms", raw.idle_probe_ms)?,
+        groups_max: at_least_1("ingest.groups_max", raw.groups_max)?,
+        event_blocks_max: at_least_1("ingest.event_blocks_max", raw.event_blocks_max)?,
+        reconnect_min: millis("ingest.reconnect_min_ms", raw.reconnect_min_ms.max(1))?,
+        reconnect_max: millis("ingest.reconnect_max_ms", raw.reconnect_max_ms.max(raw.reconnect_min_ms).max(1))?,
+        handshake_max: millis("ingest.handshake_max_ms", raw.handshake_max_ms.max(1))?,
+    })
+}
+
+fn at_least_1(setting: &str, value: usize) -> Result<usize, ConfigError> {
+    if value >= 1 {
+        Ok(value)
+    } else {
+        Err(ConfigError::Value { setting: setting.into(), reason: "at least 1".into() })
+    }
+}
+
+fn millis(setting: &str, value: u64) -> Result<Duration, ConfigError> {
+    let duration = Duration::from_millis(value);
+    if duration <= DEADLINE_MAX {
+        return Ok(duration);
+    }
+    Err(ConfigError::Value { setting: setting.into(), reason: format!("{value} ms is longer than a day") })
+}
+
+fn address(setting: &str, value: &str) -> Result<SocketAddr, ConfigError> {
+    value.parse().map_err(|_| ConfigError::Value {
+        setting: setting.into(),
+        reason: format!("{value:?} is not an address and port, for example 127.0.0.1:50071"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RawWorker;
+
+    #[test]
+    fn the_defaults_bind_to_loopback_only() {
+        let resolved = Resolved::new(&Raw::default()).unwrap();
+        assert!(resolved.grpc_listen.ip().is_loopback());
+        assert!(resolved.admin_listen.unwrap().ip().is_loopback());
+        assert_eq!(resolved.ingest, IngestLimits::default());
+        assert_eq!(resolved.grpc, GrpcLimits::default());
+        assert_eq!(resolved.lookup, LookupLimits::default());
+        assert_eq!(resolved.fleet, FleetLimits::default());
+    }
+
+    #[test]
+    fn values_out_of_range_are_named() {
+        type Change = fn(&mut Raw);
+        let cases: [(Change, &str); 7] = [
+            (|r| r.grpc.listen = "localhost".into(), "grpc.listen"),
+            (|r| r.admin.listen = "x".into(), "admin.listen"),
+            (|r| r.index.shards = 1000, "shards"),
+            (|r| r.limits.lookup_tokens_max = 0, "limits.lookup_tokens_max"),
+            (|r| r.lanes.queue_batches_max = 0, "lanes.queue_batches_max"),
+            (|r| r.lifecycle.drain_max_ms = u64::MAX, "lifecycle.drain_max_ms"),
+            (|r| r.workers.push(RawWorker { id: "w".into(), model: "m".into(), ..RawWorker::default() }), "block_size"),
+        ];
+        for (change, expected) in cases {
+            let mut raw = Raw::default();
+            change(&mut raw);
+            let error = Resolved::new(&raw).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The whole service in one process: index, lanes, fleet, gRPC and admin port, from start to drain.
+//!
+//! ```no_run
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! use kvatlas_service::config::{Raw, Resolved};
+//! let mut resolved = Resolved::new(&Raw::default())?;
+//! resolved.grpc_listen = "127.0.0.1:0".parse()?;
+//! let running = kvatlas_service::serve::start(resolved).await?;
+//! println!("gRPC at {}", running.grpc_addr());
+//! running.shutdown().await;
+//! # Ok(()) }
+//! ```
+
+mod facts;
+mod health;
+
+use crate::admin::{AdminState, MetricSources, Metrics, router};
+use crate::config::Resolved;
+use crate::fleet::{Fleet, FleetError};
+use crate::grpc::proto::event_service_server::EventServiceServer;
+use crate::grpc::proto::index_service_server::IndexServiceServer;
+use crate::grpc::proto::worker_service_server::WorkerServiceServer;
+use crate::grpc::{Admission, EventApi, IndexApi, ServiceFacts, WorkerApi, proto};
+use crate::lanes::spawn_lanes;
+use crate::lookup::{LookupEngine, LookupTimes};
+use facts::Facts;
+use health::Health;
+use kvatlas_index::Index;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle as ThreadHandle;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+/// Pings on a silent connection, so that a vanished peer's streams end. Stricter servers drop clients that ping more often.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+/// Time that a ping may take.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why the service did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The index refused its settings, or the system the memory.
+    #[error("index: {0}")]
+    Index(#[from] kvatlas_index::ConfigError),
+    /// A thread could not be started.
+    #[error("lane thread: {0}")]
+    Lane(std::io::Error),
+    /// A port could not be bound.
+    #[error("{setting} = {addr}: {error}")]
+    Bind {
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        addr: SocketAddr,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// A static worker was refused.
+    #[error("worker {worker}: {error}")]
+    Worker {
+        /// Its id.
+        worker: String,
+        /// Why.
+        error: FleetError,
+    },
+    /// Server reflection refused our own descriptors.
+    #[error("reflection: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+}
+
+/// A service that runs. Dropping it without [`Running::shutdown`] leaves its tasks to the runtime.
+pub struct Running {
+    grpc_addr: SocketAddr,
+    admin_addr: Option<SocketAddr>,
+    fleet: Arc<Fleet>,
+    engine: Arc<LookupEngine>,
+    facts: Arc<Facts>,
+    health: Health,
+    closing: CancellationToken,
+    drain_delay: Duration,
+    drain_max: Duration,
+    tasks: Vec<JoinHandle<()>>,
+    lanes: Vec<ThreadHandle<()>>,
+}
+
+/// Starts the service: when this returns, both ports are bound and every static worker is registered.
+pub async fn start(resolved: Resolved) -> Result<Running, StartError> {
+    let ranks_max = resolved.index.ranks_max.saturating_mul(resolved.index.shards);
+    let (index, lanes) = Index::new(resolved.index.clone())?;
+    let (handles, lanes) = spawn_lanes(lanes, resolved.lanes).map_err(StartError::Lane)?;
+    let fleet = Arc::new(Fleet::new(handles, ranks_max, resolved.fleet, resolved.ingest));
+    let engine = Arc::new(LookupEngine::new(index, fleet.clone(), resolved.lookup));
+    let grpc = bind("grpc.listen", resolved.grpc_listen).await?;
+    let admin = match resolved.admin_listen {
+        Some(addr) => Some(bind("admin.listen", addr).await?),
+        None => None,
+    };
+    for registration in &resolved.workers {
+        let worker = registration.worker.id.clone();
+        fleet
+            .register(registration.clone(), true, false)
+            .await
+            .map_err(|error| StartError::Worker { worker, error })?;
+    }
+    let closing = CancellationToken::new();
+    let facts = Arc::new(Facts::new(resolved.ready_deadline));
+    let admission = Admission::new(resolved.grpc.lookups_in_flight_max, closing.clone());
+    let times = Arc::new(LookupTimes::default());
+    let (health, health_service) = Health::new();
+    let parts = Parts { fleet, engine, facts, admission, times };
+    parts.facts.observe(&parts.fleet.view());
+    health.set(parts.facts.ready()).await;
+    let (grpc_addr, admin_addr) = (grpc.1, admin.as_ref().map(|a| a.1));
+    let mut tasks = vec![
+        serve_grpc(&resolved, &parts, health_service, grpc.0, closing.clone())?,
+        tokio::spawn(watch_readiness(parts.fleet.clone(), parts.facts.clone(), health.clone(), closing.clone())),
+    ];
+    if let Some((listener, _)) = admin {
+        tasks.push(serve_admin(&parts, listener, closing.clone()));
+    }
+    let Parts { fleet, engine, facts, .. } = parts;
+    let (drain_delay, drain_max) = (resolved.drain_delay, resolved.drain_max);
+    Ok(Running { grpc_addr, admin_addr, fleet, engine, facts, health, closing, drain_delay, drain_max, tasks, lanes })
+}
+
+/// What the ports share.
+struct Parts {
+    fleet: Arc<Fleet>,
+    engine: Arc<LookupEngine>,
+    facts: Arc<Facts>,
+    admission: Admission,
+    times: Arc<LookupTimes>,
+}
+
+async fn bind(setting: &'static str, addr: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let error = |error| StartError::Bind { setting, addr, error };
+    let listener = TcpListener::bind(addr).await.map_err(error)?;
+    let bound = listener.local_addr().map_err(error)?;
+    Ok((listener, bound))
+}
+
+fn serve_grpc(
+    resolved: &Resolved,
+    parts: &Parts,
+    health: health::HealthService,
+    listener: TcpListener,
+    closing: CancellationToken,
+) -> Result<JoinHandle<()>, StartError> {
+    let limits = resolved.grpc;
+    let (fleet, admission) = (parts.fleet.clone(), parts.admission.clone());
+    let facts: Arc<dyn ServiceFacts> = parts.facts.clone();
+    let index =
+        IndexApi::new(parts.engine.clone(), fleet.clone(), parts.times.clone(), admission.clone(), limits, facts);
+    let events = EventApi::new(fleet.clone(), admission.clone(), limits);
+    let workers = WorkerApi::new(fleet, admission, limits);
+    let message_bytes_max = limits.message_bytes_max;
+    let mut router = Server::builder()
+        .max_concurrent_streams(limits.streams_per_connection_max)
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .add_service(health)
+        .add_service(IndexServiceServer::new(index).max_decoding_message_size(message_bytes_max))
+        .add_service(EventServiceServer::new(events).max_decoding_message_size(message_bytes_max))
+        .add_service(WorkerServiceServer::new(workers).max_decoding_message_size(message_bytes_max));
+    if resolved.reflection {
+        router = router.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
+    }
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    Ok(tokio::spawn(async move {
+        let served = router.serve_with_incoming_shutdown(incoming, closing.cancelled_owned()).await;
+        if let Err(error) = served {
+            tracing::error!(%error, "the gRPC server ended");
+        }
+    }))
+}
+
+fn reflection() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(proto::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+}
+
+fn serve_admin(parts: &Parts, listener: TcpListener, closing: CancellationToken) -> JoinHandle<()> {
+    let facts: Arc<dyn ServiceFacts> = parts.facts.clone();
+    let metrics = Metrics::new(MetricSources {
+        fleet: parts.fleet.clone(),
+        engine: parts.engine.clone(),
+        times: parts.times.clone(),
+        admission: parts.admission.clone(),
+        facts: facts.clone(),
+    });
+    let app = router(AdminState { metrics: Arc::new(metrics), facts });
+    tokio::spawn(async move {
+        let served = axum::serve(listener, app).with_graceful_shutdown(closing.cancelled_owned()).await;
+        if let Err(error) = served {
+            tracing::error!(%error, "the admin server ended");
+        }
+    })
+}
+
+/// Looks at the static ranks until the service is ready once.
+async fn watch_readiness(fleet: Arc<Fleet>, facts: Arc<Facts>, health: Health, closing: CancellationToken) {
+    let mut period = tokio::time::interval(facts::READY_PERIOD);
+    while !facts.ready() {
+        tokio::select! {
+            _ = period.tick() => facts.observe(&fleet.view()),
+            () = closing.cancelled() => return,
+        }
+    }
+    if !facts.draining() {
+        health.set(true).await;
+    }
+}
+
+impl Running {
+    /// Where gRPC is served.
+    pub fn grpc_addr(&self) -> SocketAddr {
+        self.grpc_addr
+    }
+
+    /// Where metrics and probes are served.
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin_addr
+    }
+
+    /// The workers.
+    pub fn fleet(&self) -> &Arc<Fleet> {
+        &self.fleet
+    }
+
+    /// The index.
+    pub fn index(&self) -> &Arc<Index> {
+        self.engine.index()
+    }
+
+    /// Whether the service is ready.
+    pub fn ready(&self) -> bool {
+        self.facts.ready()
+    }
+
+    /// Drains: readiness goes, then, after the delay, streams end with UNAVAILABLE, calls finish, subscribers and lanes stop. Calls
+    /// that do not finish in time are cut. Ends when nothing of the service runs any more.
+    pub async fn shutdown(self) {
+        self.facts.set_draining();
+        self.health.set(false).await;
+        tokio::time::sleep(self.drain_delay).await;
+        self.closing.cancel();
+        let deadline = tokio::time::Instant::now() + self.drain_max;
+        for mut task in self.tasks {
+            if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
+                tracing::warn!("calls did not finish in time and are cut");
+                task.abort();
+            }
+        }
+        self.fleet.stop_following().await;
+        tracing::info!("drained");
+        // The lanes end when the last handle of them goes; a cut call may still hold one for a moment, so nothing waits here.
+        drop((self.fleet, self.engine, self.lanes));
+    }
+}
