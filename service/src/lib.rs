@@ -1,11 +1,12 @@
 //! The KV Atlas service: ingest of engine events, and lookups over gRPC.
 //!
-//! Layers, each importing only the ones before it: `kvatlas_index` <- [`wire`], [`ingest`] <- gRPC, admin, fleet <- the binary.
+//! Layers, each importing only the ones before it: `kvatlas_index` <- [`wire`], [`ingest`] <- [`lanes`], [`fleet`], [`lookup`]
+//! <- [`grpc`], [`admin`] <- [`serve`] <- the binary.
 
-#[cfg(test)]
-mod demo;
 pub mod admin;
 pub mod config;
+#[cfg(test)]
+mod demo;
 pub mod fleet;
 pub mod grpc;
 pub mod ingest;

@@ -234,7 +234,7 @@ impl Default for RawFleet {
 /// `[ingest]`: as [`IngestLimits`], durations in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[allow(missing_docs, reason = "each setting is documented at `IngestLimits`")]
+#[allow(missing_docs, reason = "each setting is documented at `IngestLimits` or `DecodeLimits`")]
 pub struct RawIngest {
     pub message_bytes_max: usize,
     pub queue_batches_max: usize,
@@ -248,7 +248,11 @@ pub struct RawIngest {
     pub payload_hashes_max: usize,
     pub idle_probe_ms: u64,
     pub groups_max: usize,
-    pub event_blocks_max: usize,
+    pub payload_bytes_max: usize,
+    pub events_per_batch_max: usize,
+    pub hashes_per_event_max: usize,
+    pub tokens_per_event_max: usize,
+    pub text_bytes_max: usize,
     pub reconnect_min_ms: u64,
     pub reconnect_max_ms: u64,
     pub handshake_max_ms: u64,
@@ -271,7 +275,11 @@ impl Default for RawIngest {
             payload_hashes_max: ingest.payload_hashes_max,
             idle_probe_ms: ms(ingest.idle_probe),
             groups_max: ingest.groups_max,
-            event_blocks_max: ingest.event_blocks_max,
+            payload_bytes_max: ingest.decode.payload_bytes_max,
+            events_per_batch_max: ingest.decode.events_max,
+            hashes_per_event_max: ingest.decode.hashes_per_event_max,
+            tokens_per_event_max: ingest.decode.tokens_per_event_max,
+            text_bytes_max: ingest.decode.text_bytes_max,
             reconnect_min_ms: ms(ingest.reconnect_min),
             reconnect_max_ms: ms(ingest.reconnect_max),
             handshake_max_ms: ms(ingest.handshake_max),

@@ -6,6 +6,7 @@ use crate::grpc::GrpcLimits;
 use crate::ingest::IngestLimits;
 use crate::lanes::LaneSettings;
 use crate::lookup::LookupLimits;
+use crate::wire::DecodeLimits;
 use kvatlas_index::IndexConfig;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -145,7 +146,13 @@ fn ingest(raw: &RawIngest) -> Result<IngestLimits, ConfigError> {
         payload_hashes_max: at_least_1("ingest.payload_hashes_max", raw.payload_hashes_max)?,
         idle_probe: millis("ingest.idle_probe_ms", raw.idle_probe_ms)?,
         groups_max: at_least_1("ingest.groups_max", raw.groups_max)?,
-        event_blocks_max: at_least_1("ingest.event_blocks_max", raw.event_blocks_max)?,
+        decode: DecodeLimits {
+            payload_bytes_max: at_least_1("ingest.payload_bytes_max", raw.payload_bytes_max)?,
+            events_max: at_least_1("ingest.events_per_batch_max", raw.events_per_batch_max)?,
+            hashes_per_event_max: at_least_1("ingest.hashes_per_event_max", raw.hashes_per_event_max)?,
+            tokens_per_event_max: at_least_1("ingest.tokens_per_event_max", raw.tokens_per_event_max)?,
+            text_bytes_max: at_least_1("ingest.text_bytes_max", raw.text_bytes_max)?,
+        },
         reconnect_min: millis("ingest.reconnect_min_ms", raw.reconnect_min_ms.max(1))?,
         reconnect_max: millis("ingest.reconnect_max_ms", raw.reconnect_max_ms.max(raw.reconnect_min_ms).max(1))?,
         handshake_max: millis("ingest.handshake_max_ms", raw.handshake_max_ms.max(1))?,

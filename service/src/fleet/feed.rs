@@ -3,16 +3,54 @@
 use super::registration::Registration;
 use super::registry::FleetEvents;
 use super::view::RankEntry;
-use crate::ingest::IngestLimits;
+use crate::ingest::{IngestLimits, RankSink, RankStatus, SinkClosed, Trust, follow_rank};
+use crate::ops::{Applied, OpBatch};
 use std::sync::Arc;
-use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
 
-/// Follows one rank until the handle aborts it.
+/// Follows every rank of a worker that has a publisher, until `stop` is cancelled or the rank is closed.
 pub(super) fn follow(
-    _registration: &Registration,
-    _rank: &Arc<RankEntry>,
-    _limits: &IngestLimits,
-    _events: &FleetEvents,
-) -> Option<AbortHandle> {
-    None
+    registration: &Registration,
+    ranks: &[Arc<RankEntry>],
+    limits: &IngestLimits,
+    events: &FleetEvents,
+    stop: &CancellationToken,
+) {
+    for endpoint in &registration.worker.ranks {
+        let Some(rank) = ranks.iter().find(|r| r.rank == endpoint.rank) else { continue };
+        let sink = LaneSink { rank: rank.clone(), events: events.clone() };
+        let (spec, endpoint, limits, stop) = (registration.worker.clone(), endpoint.clone(), *limits, stop.clone());
+        let task = tokio::spawn(async move { follow_rank(&spec, &endpoint, &limits, sink, stop).await });
+        let (rank, events) = (rank.clone(), events.clone());
+        tokio::spawn(async move {
+            // A subscriber ends only when it is told to. Should it fail, the rank says so instead of looking exact for ever.
+            let reason = match task.await {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => error.to_string(),
+                Err(error) => format!("the subscriber failed: {error}"),
+            };
+            tracing::error!(worker = %rank.worker, rank = rank.rank, %reason, "a rank is not followed any more");
+            let before = RankStatus::clone(&rank.status.full());
+            let (trust, detail) = (Trust::Degraded, Some(reason));
+            events.publish_status(&rank, RankStatus { trust, detail, connected: false, ..before });
+        });
+    }
+}
+
+/// Takes a subscriber's operations to the rank's lane and its statuses to the rank's cell.
+struct LaneSink {
+    rank: Arc<RankEntry>,
+    events: FleetEvents,
+}
+
+impl RankSink for LaneSink {
+    async fn apply(&mut self, batch: OpBatch) -> Result<Applied, SinkClosed> {
+        self.rank.lane.apply(batch).await.map_err(|_| SinkClosed)
+    }
+
+    fn publish(&mut self, status: RankStatus) {
+        if !self.rank.is_closed() {
+            self.events.publish_status(&self.rank, status);
+        }
+    }
 }

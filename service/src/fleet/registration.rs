@@ -1,6 +1,7 @@
 //! A worker as somebody wants it registered, and what is checked before anything is done.
 
 use super::error::FleetError;
+use crate::ingest::socket::Endpoint;
 use crate::ingest::{RankEndpoint, WorkerSpec};
 use crate::wire::HashMode;
 use std::collections::BTreeMap;
@@ -119,16 +120,8 @@ fn text(field: &'static str, value: &str, limits: &FleetLimits) -> Result<(), Fl
 
 fn address(field: &'static str, value: &str, limits: &FleetLimits) -> Result<(), FleetError> {
     text(field, value, limits)?;
-    let tcp = value
-        .strip_prefix("tcp://")
-        .and_then(|rest| rest.rsplit_once(':'))
-        .is_some_and(|(host, port)| !host.is_empty() && host != "*" && port.parse::<u16>().is_ok_and(|port| port > 0));
-    let ipc = value.strip_prefix("ipc://").is_some_and(|path| !path.is_empty());
-    if tcp || ipc {
-        return Ok(());
-    }
-    let reason = format!("{value:?} is not an address to connect to (tcp://HOST:PORT or ipc://PATH)");
-    Err(FleetError::Invalid { field, reason })
+    let endpoint = value.parse::<Endpoint>();
+    endpoint.map(drop).map_err(|error| FleetError::Invalid { field, reason: error.to_string() })
 }
 
 #[cfg(test)]

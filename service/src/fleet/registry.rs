@@ -13,7 +13,7 @@ use kvatlas_index::RankKey;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{Mutex, broadcast};
-use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
 
 /// A change in the fleet, as watchers see it.
 #[derive(Clone, Debug)]
@@ -87,8 +87,8 @@ struct Registry {
     keys: RankKeys,
     /// Open ranks of each lane.
     lane_ranks: Vec<usize>,
-    /// Subscribers of each worker, by generation.
-    subscribers: HashMap<u64, Vec<AbortHandle>>,
+    /// What stops the subscribers of each worker, by generation.
+    subscribers: HashMap<u64, CancellationToken>,
 }
 
 impl Fleet {
@@ -165,7 +165,7 @@ impl Fleet {
     /// Stops every subscriber. Blocks stay until the index goes.
     pub async fn stop_following(&self) {
         let mut registry = self.registry.lock().await;
-        registry.subscribers.drain().flat_map(|(_, tasks)| tasks).for_each(|task| task.abort());
+        registry.subscribers.drain().for_each(|(_, stop)| stop.cancel());
     }
 
     async fn register_in_order(
@@ -191,9 +191,9 @@ impl Fleet {
         let entry = self.open(&mut registry, registration, is_static).await?;
         self.change_view(|view| view.insert(&entry));
         self.events.send(FleetEvent::Registered(entry.clone()));
-        let followed = entry.ranks.iter().filter(|r| r.push.is_none());
-        let tasks = followed.filter_map(|rank| feed::follow(&entry.registration, rank, &self.ingest, &self.events));
-        registry.subscribers.insert(entry.generation, tasks.collect());
+        let stop = CancellationToken::new();
+        feed::follow(&entry.registration, &entry.ranks, &self.ingest, &self.events, &stop);
+        registry.subscribers.insert(entry.generation, stop);
         Ok(Registered { generation: entry.generation, unchanged: false })
     }
 
@@ -273,8 +273,9 @@ impl Fleet {
     async fn remove(&self, registry: &mut Registry, entry: &Arc<WorkerEntry>) -> Result<u64, FleetError> {
         self.change_view(|view| view.remove(entry));
         entry.ranks.iter().for_each(|r| r.close());
-        let tasks = registry.subscribers.remove(&entry.generation).unwrap_or_default();
-        tasks.iter().for_each(AbortHandle::abort);
+        if let Some(stop) = registry.subscribers.remove(&entry.generation) {
+            stop.cancel();
+        }
         let dropped = self.close_all(registry, &entry.ranks).await;
         self.events.send(FleetEvent::Deregistered(entry.clone()));
         Ok(dropped)

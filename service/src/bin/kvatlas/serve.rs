@@ -1,0 +1,70 @@
+//! `kvatlas serve`.
+
+use clap::Args;
+use kvatlas_service::config::{Flags, Raw, Resolved};
+use kvatlas_service::serve::{Running, start};
+use std::error::Error;
+use std::io::Write;
+use std::path::PathBuf;
+use tokio::signal::unix::{SignalKind, signal};
+
+#[derive(Args)]
+pub(crate) struct ServeArgs {
+    /// Configuration file (TOML).
+    #[arg(long, env = "KVATLAS_CONFIG")]
+    config: Option<PathBuf>,
+    /// Where gRPC is served; port 0 takes a free one [default: 127.0.0.1:50071].
+    #[arg(long)]
+    listen: Option<String>,
+    /// Where metrics and probes are served; an empty text turns them off [default: 127.0.0.1:9571].
+    #[arg(long)]
+    admin_listen: Option<String>,
+    /// Lane threads of each shard [default: half of the cores].
+    #[arg(long)]
+    lanes: Option<u32>,
+    /// Pin lanes to cores.
+    #[arg(long)]
+    pin: bool,
+    /// A static worker: id=..,model=..,block_size=16,events=tcp://host:5557[,replay=..][,dp_size=..][,engine=vllm|sglang].
+    #[arg(long = "worker", value_name = "KEY=VALUE,..")]
+    workers: Vec<String>,
+    /// Print the configuration in force as TOML and exit.
+    #[arg(long)]
+    print_config: bool,
+}
+
+pub(crate) async fn run(args: ServeArgs) -> Result<(), Box<dyn Error>> {
+    let raw = Raw::load(&Flags {
+        file: args.config,
+        listen: args.listen,
+        admin_listen: args.admin_listen,
+        lanes: args.lanes,
+        pin: args.pin,
+        workers: args.workers,
+    })?;
+    let resolved = Resolved::new(&raw)?;
+    if args.print_config {
+        print!("{}", raw.to_toml());
+        return Ok(());
+    }
+    // Before the start, so that a signal that comes early is not lost.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let running = start(resolved).await?;
+    announce(&running)?;
+    let name = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    };
+    tracing::info!(signal = name, "draining");
+    running.shutdown().await;
+    Ok(())
+}
+
+/// One line for people and programs: where the ports are.
+fn announce(running: &Running) -> std::io::Result<()> {
+    let admin = running.admin_addr().map_or_else(|| "off".to_owned(), |a| a.to_string());
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "kvatlas serving grpc={} admin={admin}", running.grpc_addr())?;
+    out.flush()
+}

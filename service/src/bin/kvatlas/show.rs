@@ -1,0 +1,122 @@
+//! `kvatlas workers` and `kvatlas status`.
+
+use crate::client::{ANSWER_BYTES_MAX, ClientArgs, age, figure, refused, table, trust_name};
+use clap::Args;
+use kvatlas_service::grpc::proto;
+use kvatlas_service::grpc::proto::index_service_client::IndexServiceClient;
+use kvatlas_service::grpc::proto::worker_service_client::WorkerServiceClient;
+use serde_json::{Map, json};
+use std::error::Error;
+
+#[derive(Args)]
+pub(crate) struct WorkersArgs {
+    #[command(flatten)]
+    client: ClientArgs,
+    /// Only this model.
+    #[arg(long, default_value = "")]
+    model: String,
+    /// Only this worker.
+    #[arg(long, default_value = "")]
+    worker: String,
+}
+
+#[derive(Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+pub(crate) async fn workers(args: WorkersArgs) -> Result<(), Box<dyn Error>> {
+    let mut client = WorkerServiceClient::new(args.client.channel().await?).max_decoding_message_size(ANSWER_BYTES_MAX);
+    let request = proto::ListRequest { model: args.model, worker: args.worker };
+    let answer = client.list(request).await.map_err(refused)?.into_inner();
+    if args.client.json {
+        let workers: Vec<_> = answer.workers.iter().map(worker_json).collect();
+        println!("{:#}", json!({ "workers": workers }));
+        return Ok(());
+    }
+    let mut rows = table(&["worker", "model", "group", "block", "rank", "trust", "cursor", "newest event", "detail"]);
+    for worker in &answer.workers {
+        let spec = worker.spec.clone().unwrap_or_default();
+        for rank in &worker.ranks {
+            let cursor = rank.cursor.map_or_else(|| "-".to_owned(), |c| c.to_string());
+            let detail = [rank.detail.as_str(), rank.upper_bound.as_str()].join(" ");
+            rows.add_row([
+                spec.id.as_str().into(),
+                spec.model.as_str().into(),
+                spec.routing_group.as_str().into(),
+                figure(spec.block_size),
+                figure(rank.rank),
+                trust_name(rank.trust).into(),
+                figure(cursor),
+                figure(age(rank.last_event_age_ms)),
+                detail.trim().into(),
+            ]);
+        }
+    }
+    println!("{rows}");
+    println!("{} workers", answer.workers.len());
+    Ok(())
+}
+
+fn worker_json(worker: &proto::WorkerStatus) -> serde_json::Value {
+    let spec = worker.spec.clone().unwrap_or_default();
+    let ranks = worker.ranks.iter().map(|rank| {
+        let counters: Map<_, _> = rank.counters.iter().map(|c| (c.reason.clone(), c.count.into())).collect();
+        let endpoint = spec.ranks.iter().find(|r| r.rank == rank.rank).cloned().unwrap_or_default();
+        json!({
+            "rank": rank.rank, "trust": trust_name(rank.trust), "detail": rank.detail, "upper_bound": rank.upper_bound,
+            "incarnation": rank.incarnation, "cursor": rank.cursor, "connected": rank.connected,
+            "last_event_age_ms": rank.last_event_age_ms, "counters": counters, "lane": rank.lane,
+            "events_endpoint": endpoint.events_endpoint, "replay_endpoint": endpoint.replay_endpoint,
+        })
+    });
+    json!({
+        "id": spec.id, "model": spec.model, "routing_group": spec.routing_group, "block_size": spec.block_size,
+        "generation": worker.generation, "static": worker.is_static, "ranks": ranks.collect::<Vec<_>>(),
+    })
+}
+
+pub(crate) async fn status(args: StatusArgs) -> Result<(), Box<dyn Error>> {
+    let mut client = IndexServiceClient::new(args.client.channel().await?);
+    let status = client.get_status(proto::GetStatusRequest {}).await.map_err(refused)?.into_inner();
+    let by_trust = status.ranks_by_trust.iter().map(|t| (trust_name(t.trust), t.ranks));
+    if args.client.json {
+        let by_trust: Map<_, _> = by_trust.map(|(name, ranks)| (name.to_owned(), ranks.into())).collect();
+        let value = json!({
+            "version": status.version, "uptime_ms": status.uptime_ms, "ready": status.ready, "draining": status.draining,
+            "workers": status.workers, "ranks": status.ranks, "ranks_by_trust": by_trust, "lanes": status.lanes,
+            "blocks_held": status.blocks_held, "blocks_distinct": status.blocks_distinct,
+            "blocks_parked": status.blocks_parked, "bytes_live": status.bytes_live, "bytes_free": status.bytes_free,
+            "lookups": status.lookups, "batches_applied": status.batches_applied,
+        });
+        println!("{value:#}");
+        return Ok(());
+    }
+    let state = match (status.draining, status.ready) {
+        (true, _) => "draining",
+        (false, true) => "ready",
+        (false, false) => "not ready",
+    };
+    let trust: Vec<_> = by_trust.map(|(name, ranks)| format!("{ranks} {name}")).collect();
+    let mut rows = table(&["what", "figure"]);
+    let lines = [
+        ("version", status.version.clone()),
+        ("state", state.to_owned()),
+        ("uptime", format!("{:.1} s", status.uptime_ms as f64 / 1000.0)),
+        ("workers", status.workers.to_string()),
+        ("ranks", format!("{} ({})", status.ranks, trust.join(", "))),
+        ("lanes", status.lanes.to_string()),
+        ("memberships", status.blocks_held.to_string()),
+        ("distinct blocks", status.blocks_distinct.to_string()),
+        ("parked blocks", status.blocks_parked.to_string()),
+        ("index bytes", format!("{} in use, {} free", status.bytes_live, status.bytes_free)),
+        ("lookups", status.lookups.to_string()),
+        ("batches applied", status.batches_applied.to_string()),
+    ];
+    for (what, value) in lines {
+        rows.add_row([what.into(), figure(value)]);
+    }
+    println!("{rows}");
+    Ok(())
+}
