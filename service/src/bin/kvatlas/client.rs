@@ -53,7 +53,7 @@ pub(crate) fn refused(status: Status) -> Box<dyn Error> {
 
 pub(crate) fn table(head: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(UTF8_BORDERS_ONLY).set_header(head);
+    table.load_style(UTF8_BORDERS_ONLY).set_header(head);
     table
 }
 

@@ -44,7 +44,8 @@ impl PromptArgs {
     pub(crate) fn request(&self) -> Result<proto::LookupRequest, Box<dyn Error>> {
         let prompt = match (&self.tokens, &self.hashes) {
             (Some(tokens), _) => {
-                let ids = words(tokens)?.iter().map(|w| w.parse::<u32>().map_err(|e| format!("token {w:?}: {e}")));
+                let words = words(tokens)?;
+                let ids = words.iter().map(|w| w.parse::<u32>().map_err(|e| format!("token {w:?}: {e}")));
                 Prompt::TokenIds(proto::TokenIds { ids: ids.collect::<Result<_, _>>()? })
             }
             (None, Some(hashes)) => {
