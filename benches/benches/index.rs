@@ -14,7 +14,7 @@ const CHAINS: usize = 4_096;
 const RANKS: u32 = 16;
 
 fn mix(seed: u64, x: u64) -> u64 {
-    let x = (seed ^ x).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let x = (seed.rotate_left(32) ^ x).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (x ^ x >> 31).wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
 
