@@ -24,7 +24,7 @@ impl<'a> Work<'a> {
             }
             match self.resolve(name) {
                 None => did.unknown += 1,
-                Some(at) if !at.private && parking.is_empty() && self.me().plain() => {
+                Some(at) if !at.private && parking.is_empty() && self.me().usual(at.position, name) => {
                     let more = self.remove_stretch(at.position, &names[i..])?;
                     i += more as usize;
                     did.removed += 1 + u64::from(more);
@@ -56,7 +56,10 @@ impl<'a> Work<'a> {
             // Not confirmed yet, so possibly a rumour: bounded by the length, which is.
             let cut = shard.cut(header, &sight.fields, self.slot()).0.min(sight.fields.len);
             let base = sight.fields.base;
-            let bears = |at: u32, i: u32| following.get(i as usize).is_some_and(|n| n.0 == shard.arena.name(at));
+            let me = &self.holders[self.tier.index()];
+            let bears = |at: u32, i: u32| {
+                following.get(i as usize).is_some_and(|n| n.0 == shard.arena.name(at) && me.usual(at, n.0))
+            };
             let (mut low, mut high) = (offset, offset);
             while low > 0 && bears(base + low - 1, offset - low) {
                 low -= 1;

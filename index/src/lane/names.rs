@@ -93,9 +93,11 @@ impl HolderNames {
         self.held + self.twin_names
     }
 
-    /// Whether no name of the holder needs a look into the exceptions.
-    pub fn plain(&self) -> bool {
-        self.twins.is_empty() && self.copies.is_empty()
+    /// Whether a held position has no name but its default one, and this name no further copy.
+    #[inline]
+    pub fn usual(&self, position: u32, name: u64) -> bool {
+        (self.twins.is_empty() || !self.twins.contains_key(&position))
+            && (self.copies.is_empty() || !self.copies.contains_key(&name))
     }
 
     pub fn add_copies(&mut self, name: u64, more: u64) {
