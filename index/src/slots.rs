@@ -12,9 +12,13 @@ use crate::types::RankKey;
 /// Ranks of a word.
 pub(crate) const WORD_RANKS: u32 = 16;
 const MASKED: u64 = 1;
+/// Rank slots that holder entries have bits for.
+const RANKS_END: u32 = 1 << 19;
 
 struct State {
     words: u32,
+    /// Words that a lane gave back.
+    spare: Vec<u32>,
     open: u32,
 }
 
@@ -31,14 +35,14 @@ pub(crate) struct RankSlots {
 
 impl RankSlots {
     pub fn new(ranks_max: u32, lanes: u32) -> Self {
-        // Each lane may have one word that it does not fill.
-        let ranks = (ranks_max.div_ceil(WORD_RANKS) + lanes) * WORD_RANKS;
+        // At worst each open rank is alone on its word, and each lane keeps one empty word.
+        let ranks = ((ranks_max + lanes) * WORD_RANKS).min(RANKS_END);
         Self {
             stamps: (0..ranks).map(|_| AtomicU64::new(MASKED)).collect(),
             keys: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
             given: AtomicU64::new(0),
             words_end: AtomicU64::new(0),
-            state: Mutex::new(State { words: 0, open: 0 }),
+            state: Mutex::new(State { words: 0, spare: Vec::new(), open: 0 }),
             ranks_max,
         }
     }
@@ -61,15 +65,27 @@ impl RankSlots {
         if state.open >= self.ranks_max {
             return Err(IndexError::RanksFull { limit: self.ranks_max });
         }
-        state.open += 1;
         if !new_word {
+            state.open += 1;
             return Ok(None);
         }
+        if let Some(word) = state.spare.pop() {
+            state.open += 1;
+            return Ok(Some(word));
+        }
         let word = state.words;
-        debug_assert!((word + 1) * WORD_RANKS <= self.capacity());
+        if (word + 1) * WORD_RANKS > self.capacity() {
+            return Err(IndexError::RanksFull { limit: self.ranks_max });
+        }
+        state.open += 1;
         state.words += 1;
         self.words_end.store(u64::from(state.words), Ordering::Release);
         Ok(Some(word))
+    }
+
+    /// Takes back a word whose ranks are all masked and swept: ranks that move between lanes must not use up the words.
+    pub fn give_back(&self, word: u32) {
+        self.state.lock().spare.push(word);
     }
 
     /// Open ranks.

@@ -105,8 +105,21 @@ impl Lane {
         let did = self.clear(rank, None)?;
         self.ranks[rank.0 as usize] = None;
         self.free.push(rank.0);
+        self.give_back_word(rank.0 / WORD_RANKS);
         self.index.shards[self.shard_number as usize].slots.retire();
         Ok(did)
+    }
+
+    /// Gives a word of slots back when none of its ranks is open and the lane has other free slots.
+    fn give_back_word(&mut self, word: u32) {
+        let of_word = |slot: u32| slot / WORD_RANKS == word;
+        let free = self.free.iter().filter(|&&slot| of_word(slot)).count();
+        if free < WORD_RANKS as usize || free == self.free.len() {
+            return;
+        }
+        self.free.retain(|&slot| !of_word(slot));
+        self.mine[word as usize] = false;
+        self.index.shards[self.shard_number as usize].slots.give_back(word);
     }
 
     /// Applies a store. A store of which any block names itself as its parent is refused whole; one whose parent no tier of
