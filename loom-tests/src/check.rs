@@ -1,0 +1,60 @@
+//! Runs a model and says whether loom accepts it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// Every claim of a model fails with a text that begins so; any other panic (a deadlock, a bound of loom's) is no verdict.
+pub const FOUND: &str = "found: ";
+
+/// Switches between threads that loom forces at most in one execution. One broken form is found at three only; the runs stay in
+/// seconds. `LOOM_MAX_PREEMPTIONS` overrides it.
+const PREEMPTIONS: usize = 3;
+
+struct Verdict {
+    executions: usize,
+    outcome: Result<(), String>,
+}
+
+fn explore(model: impl Fn() + Send + Sync + 'static) -> Verdict {
+    let executions = Arc::new(AtomicUsize::new(0));
+    let counted = executions.clone();
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(PREEMPTIONS));
+        builder.max_branches = 5_000;
+        builder.check(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            model();
+        });
+    }));
+    let outcome = outcome.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string())).unwrap_or_default()
+    });
+    Verdict { executions: executions.load(Ordering::Relaxed), outcome }
+}
+
+/// The model holds in every execution, and there is more than one.
+pub fn sound(name: &str, model: impl Fn() + Send + Sync + 'static) {
+    let start = Instant::now();
+    let verdict = explore(model);
+    if let Err(text) = verdict.outcome {
+        panic!("{name} is unsound after {} executions: {text}", verdict.executions);
+    }
+    assert!(verdict.executions > 1, "{name}: loom ran a single execution, so it checked nothing");
+    println!("{name}: sound, {} executions, {:.2} s", verdict.executions, start.elapsed().as_secs_f64());
+}
+
+/// Loom finds the fault.
+pub fn broken(name: &str, model: impl Fn() + Send + Sync + 'static) {
+    let verdict = explore(model);
+    match verdict.outcome {
+        Ok(()) => panic!("{name}: loom accepts the broken form after {} executions", verdict.executions),
+        Err(text) => {
+            assert!(text.contains(FOUND), "{name}: stopped for another reason: {text}");
+            println!("{name}: rejected after {} executions: {text}", verdict.executions);
+        }
+    }
+}
