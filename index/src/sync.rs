@@ -1,12 +1,86 @@
 //! The one door to atomics, fences and locks: std in the product, loom in the models (`--cfg loom`).
 //!
-//! std's atomics anywhere else in this crate fail clippy, so that loom sees every shared word.
+//! The atomics are types of their own around std's or loom's: so clippy can refuse std's anywhere else in this crate
+//! (`index/clippy.toml`), and loom sees every shared word. They add nothing at run time.
 
 #[cfg(loom)]
-pub use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use loom::sync::atomic as imp;
 #[cfg(not(loom))]
-#[allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "this module is the facade")]
-pub use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic as imp;
+
+pub use imp::Ordering;
+
+macro_rules! atomics {
+    ($($name:ident($value:ty)),* $(,)?) => {$(
+        #[doc = concat!("A shared `", stringify!($value), "`.")]
+        #[repr(transparent)]
+        #[allow(clippy::disallowed_types, reason = "this module is the facade")]
+        pub struct $name(imp::$name);
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new(0)
+            }
+        }
+
+        #[allow(clippy::disallowed_types, reason = "this module is the facade")]
+        impl $name {
+            /// A word with this value.
+            pub fn new(value: $value) -> Self {
+                Self(imp::$name::new(value))
+            }
+            /// Loads the value.
+            #[inline]
+            pub fn load(&self, order: Ordering) -> $value {
+                self.0.load(order)
+            }
+            /// Stores a value.
+            #[inline]
+            pub fn store(&self, value: $value, order: Ordering) {
+                self.0.store(value, order);
+            }
+            /// Stores `new` if the value is `current`; says what it was.
+            #[inline]
+            pub fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.0.compare_exchange(current, new, success, failure)
+            }
+            /// Adds, wrapping; says what it was.
+            #[inline]
+            pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_add(value, order)
+            }
+            /// Subtracts, wrapping; says what it was.
+            #[inline]
+            pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_sub(value, order)
+            }
+            /// Keeps the bits that are set in both; says what it was.
+            #[inline]
+            pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_and(value, order)
+            }
+            /// Sets bits; says what it was.
+            #[inline]
+            pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_or(value, order)
+            }
+        }
+    )*};
+}
+atomics!(AtomicU8(u8), AtomicU32(u32), AtomicU64(u64));
+
+/// A fence.
+#[inline]
+#[allow(clippy::disallowed_methods, reason = "this module is the facade")]
+pub fn fence(order: Ordering) {
+    imp::fence(order);
+}
 
 #[cfg(loom)]
 use loom::sync as locks;
