@@ -40,4 +40,11 @@ impl Health {
             self.0.set_service_status(name, status).await;
         }
     }
+
+    /// Ends every stream that watches health: nothing else does, and a server waits for its streams. For the very end.
+    pub(super) async fn end(mut self) {
+        for name in FOLLOW_READINESS.into_iter().chain(["liveness"]) {
+            self.0.clear_service_status(name).await;
+        }
+    }
 }

@@ -250,6 +250,7 @@ impl Running {
         self.health.set(false).await;
         tokio::time::sleep(self.drain_delay).await;
         self.closing.cancel();
+        self.health.end().await;
         let deadline = tokio::time::Instant::now() + self.drain_max;
         for mut task in self.tasks {
             if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
