@@ -101,7 +101,9 @@ impl<'a> Work<'a> {
         kind: StoreKind,
         did: &mut Stored,
     ) -> Result<Option<Taken>, IndexError> {
-        self.room()?;
+        let room = self.room()?;
+        let names = &names[..names.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+        let contents = &contents[..names.len()];
         let shard = self.shard;
         let first = contents[0];
         if at == ROOT {
