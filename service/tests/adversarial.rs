@@ -1,4 +1,5 @@
 //! Ten inputs that break indexers in the field, each with its right answer, through decoder, cursor, normalizer and index.
+#![allow(clippy::unwrap_used, reason = "test code")]
 
 mod engine;
 

@@ -1,4 +1,5 @@
 //! A rank followed over real sockets: the publisher's side is another implementation of ZeroMQ, or a hostile peer.
+#![allow(clippy::unwrap_used, reason = "test code")]
 
 mod engine;
 

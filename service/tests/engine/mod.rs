@@ -1,4 +1,5 @@
 //! A tiny msgpack writer for engine events, and one worker followed by the real rank into the real index.
+#![allow(clippy::unwrap_used, reason = "test code")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use bytes::Bytes;

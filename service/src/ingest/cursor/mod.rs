@@ -16,6 +16,8 @@
 
 mod held;
 mod payloads;
+#[cfg(test)]
+mod property;
 mod replay;
 #[cfg(test)]
 mod tests;

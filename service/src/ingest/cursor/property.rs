@@ -1,0 +1,312 @@
+//! Random schedules of losses, repetitions, delays, disconnections, restarts and broken replays against a model publisher:
+//! in the end the rank is exact and equal to the engine, or it says that it is not.
+
+use super::{Cursor, Input, Output};
+use crate::ingest::spec::IngestLimits;
+use crate::ingest::status::Trust;
+use bytes::Bytes;
+use proptest::prelude::*;
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// What an engine's batch does, to a set of blocks.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Add(u8),
+    Remove(u8),
+    Clear,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Action {
+    /// The engine publishes; whether the batch reaches the subscriber's side of the network.
+    Publish(Change, bool),
+    /// The newest live message arrives once more.
+    Repeat,
+    /// This many messages come out of the network.
+    Deliver(u8),
+    Disconnect,
+    Connect,
+    /// The engine starts anew: sockets break, buffer and blocks are gone.
+    Restart,
+    /// The publisher answers the request in flight, perhaps badly.
+    Answer(Answer),
+    /// This many replies come out of the network.
+    DeliverReplies(u8),
+    Wait(u16),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Whole,
+    /// Replies from this one on are missing, the end marker included.
+    Cut(u8),
+    /// This reply is missing.
+    Hole(u8),
+    WithoutEnd,
+    Refused,
+}
+
+/// Engine, network and subscriber.
+struct World {
+    cursor: Cursor,
+    now: Duration,
+    /// Batches of this life, and how many of them the replay still has.
+    log: Vec<Bytes>,
+    window: usize,
+    life: u32,
+    truth: BTreeSet<u8>,
+    /// What the applied batches come to.
+    seen: BTreeSet<u8>,
+    connected: bool,
+    network: VecDeque<Input>,
+    request: Option<(u64, u64)>,
+    replies: VecDeque<Input>,
+}
+
+impl World {
+    fn new(has_replay: bool, window: usize, limits: IngestLimits) -> Self {
+        Self {
+            cursor: Cursor::new(limits, has_replay, false),
+            now: Duration::ZERO,
+            log: Vec::new(),
+            window,
+            life: 0,
+            truth: BTreeSet::new(),
+            seen: BTreeSet::new(),
+            connected: false,
+            network: VecDeque::new(),
+            request: None,
+            replies: VecDeque::new(),
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Publish(change, arrives) => self.publish(change, arrives),
+            Action::Repeat => {
+                let newest = self.network.iter().rev().find(|m| matches!(m, Input::Live { .. })).cloned();
+                // Repetitions stay within their connection.
+                if let Some(message) = newest.filter(|_| matches!(self.network.back(), Some(Input::Live { .. }))) {
+                    self.network.push_back(message);
+                }
+            }
+            Action::Deliver(count) => (0..count).for_each(|_| self.deliver()),
+            Action::Disconnect => self.disconnect(),
+            Action::Connect if !self.connected => {
+                self.connected = true;
+                self.network.push_back(Input::Connected);
+            }
+            Action::Connect => {}
+            Action::Restart => {
+                self.disconnect();
+                self.life += 1;
+                self.log.clear();
+                self.truth.clear();
+            }
+            Action::Answer(answer) => self.answer(answer),
+            Action::DeliverReplies(count) => (0..count).for_each(|_| self.deliver_reply()),
+            Action::Wait(millis) => {
+                self.now += Duration::from_millis(u64::from(millis));
+                self.step(Input::Tick);
+            }
+        }
+    }
+
+    fn publish(&mut self, change: Change, arrives: bool) {
+        apply(change, &mut self.truth);
+        let seq = self.log.len() as u64;
+        let (kind, block) = match change {
+            Change::Add(block) => (b'+', block),
+            Change::Remove(block) => (b'-', block),
+            Change::Clear => (b'!', 0),
+        };
+        let payload = [&[kind, block][..], &self.life.to_be_bytes(), &seq.to_be_bytes()].concat();
+        self.log.push(payload.clone().into());
+        if self.connected && arrives {
+            self.network.push_back(Input::Live { seq, payload: payload.into() });
+        }
+    }
+
+    fn disconnect(&mut self) {
+        if self.connected {
+            self.connected = false;
+            self.network.push_back(Input::Disconnected);
+        }
+    }
+
+    fn deliver(&mut self) {
+        if let Some(message) = self.network.pop_front() {
+            self.step(message);
+        }
+    }
+
+    fn deliver_reply(&mut self) {
+        if let Some(reply) = self.replies.pop_front() {
+            self.step(reply);
+        }
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        let Some((request, from)) = self.request.take() else { return };
+        let oldest = self.log.len().saturating_sub(self.window) as u64;
+        let batches = (from.max(oldest)..self.log.len() as u64).map(|seq| {
+            let payload = self.log[seq as usize].clone();
+            Input::ReplayBatch { request, seq, payload }
+        });
+        let mut replies: Vec<Input> = batches.chain([Input::ReplayEnd { request }]).collect();
+        match answer {
+            Answer::Whole => {}
+            Answer::Cut(at) => replies.truncate(at as usize),
+            Answer::Hole(at) if (at as usize) < replies.len() => drop(replies.remove(at as usize)),
+            Answer::Hole(_) => {}
+            Answer::WithoutEnd => drop(replies.pop()),
+            Answer::Refused => replies = vec![Input::ReplayFailed { request }],
+        }
+        self.replies.extend(replies);
+    }
+
+    fn step(&mut self, input: Input) {
+        let mut out = Vec::new();
+        self.cursor.step(self.now, input, &mut out);
+        for output in out {
+            match output {
+                Output::Apply { seq, payload } => {
+                    let change = match payload[0] {
+                        b'+' => Change::Add(payload[1]),
+                        b'-' => Change::Remove(payload[1]),
+                        _ => Change::Clear,
+                    };
+                    apply(change, &mut self.seen);
+                    if matches!(change, Change::Clear) {
+                        self.cursor.cleared(seq);
+                    }
+                }
+                Output::Clear => self.seen.clear(),
+                Output::RequestReplay { request, from } => {
+                    self.replies.clear();
+                    self.request = Some((request, from));
+                }
+                Output::CancelReplay => {
+                    self.replies.clear();
+                    self.request = None;
+                }
+            }
+        }
+    }
+
+    /// No more trouble: everything arrives, one batch more is published, and time passes.
+    fn settle(&mut self, replay_works: bool) {
+        self.act(Action::Connect);
+        self.publish(Change::Add(0), true);
+        for _ in 0..60 {
+            self.quiesce(replay_works);
+            self.act(Action::Wait(3_000));
+        }
+        self.quiesce(replay_works);
+    }
+
+    /// Delivers whatever is under way.
+    fn quiesce(&mut self, replay_works: bool) {
+        while !self.network.is_empty() || !self.replies.is_empty() || (replay_works && self.request.is_some()) {
+            self.deliver();
+            self.deliver_reply();
+            if replay_works {
+                self.answer(Answer::Whole);
+            }
+        }
+    }
+}
+
+fn apply(change: Change, blocks: &mut BTreeSet<u8>) {
+    match change {
+        Change::Add(block) => drop(blocks.insert(block)),
+        Change::Remove(block) => drop(blocks.remove(&block)),
+        Change::Clear => blocks.clear(),
+    }
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        12 => (0_u8..40).prop_map(Change::Add),
+        8 => (0_u8..40).prop_map(Change::Remove),
+        1 => Just(Change::Clear),
+    ]
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        30 => (change(), prop::bool::weighted(0.9)).prop_map(|(change, arrives)| Action::Publish(change, arrives)),
+        2 => Just(Action::Repeat),
+        20 => (1_u8..8).prop_map(Action::Deliver),
+        1 => Just(Action::Disconnect),
+        4 => Just(Action::Connect),
+        1 => Just(Action::Restart),
+        8 => answer().prop_map(Action::Answer),
+        10 => (1_u8..8).prop_map(Action::DeliverReplies),
+        4 => (1_u16..4_000).prop_map(Action::Wait),
+    ]
+}
+
+fn answer() -> impl Strategy<Value = Answer> {
+    prop_oneof![
+        6 => Just(Answer::Whole),
+        1 => (0_u8..20).prop_map(Answer::Cut),
+        1 => (0_u8..20).prop_map(Answer::Hole),
+        1 => Just(Answer::WithoutEnd),
+        1 => Just(Answer::Refused),
+    ]
+}
+
+fn limits() -> impl Strategy<Value = IngestLimits> {
+    (prop_oneof![Just(2_usize), Just(8), Just(1_000)], prop_oneof![Just(1_usize), Just(4), Just(512)], 0_u64..10)
+        .prop_map(|(held_batches_max, payload_hashes_max, repairable_batches_max)| IngestLimits {
+            held_batches_max,
+            payload_hashes_max,
+            repairable_batches_max,
+            ..IngestLimits::default()
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn exact_means_equal_to_the_engine(
+        actions in prop::collection::vec(action(), 1..250),
+        has_replay in prop::bool::weighted(0.8),
+        replay_works in prop::bool::weighted(0.8),
+        window in prop_oneof![Just(0_usize), Just(3), Just(20), Just(10_000)],
+        limits in limits(),
+    ) {
+        let mut world = World::new(has_replay, window, limits);
+        for action in actions {
+            world.act(action);
+        }
+        world.settle(replay_works);
+        let trust = world.cursor.trust();
+        prop_assert_ne!(trust, Trust::NeverSeen);
+        if trust == Trust::Exact {
+            prop_assert_eq!(&world.seen, &world.truth);
+        }
+    }
+
+    #[test]
+    fn with_a_whole_replay_buffer_the_newest_life_ends_exact(
+        actions in prop::collection::vec(action(), 1..250),
+    ) {
+        // Losses that came from answers cut short are final; everything else has to heal.
+        let mut world = World::new(true, 10_000, IngestLimits::default());
+        for action in actions {
+            world.act(match action {
+                Action::Answer(_) => Action::Answer(Answer::Whole),
+                // Long silences are the replay's failure, too.
+                Action::Wait(_) => Action::Wait(1),
+                other => other,
+            });
+        }
+        world.settle(true);
+        prop_assert_eq!(world.cursor.trust(), Trust::Exact);
+        prop_assert_eq!(&world.seen, &world.truth);
+    }
+}
