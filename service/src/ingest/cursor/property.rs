@@ -269,7 +269,7 @@ fn limits() -> impl Strategy<Value = IngestLimits> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
 
     #[test]
     fn exact_means_equal_to_the_engine(

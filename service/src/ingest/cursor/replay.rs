@@ -38,7 +38,7 @@ pub(super) struct Replay {
     attempt: u32,
     began: Duration,
     heard: Duration,
-    /// A batch came back that is known, byte for byte.
+    /// A batch came back that is known, byte for byte; or none is known yet, so there is nothing to prove.
     proven: bool,
     /// A batch came back that was not applied before.
     progressed: bool,
@@ -69,7 +69,7 @@ impl Cursor {
             attempt,
             began: now,
             heard: now,
-            proven: false,
+            proven: self.applied.is_none(),
             progressed: false,
             answered: false,
         });
@@ -131,8 +131,11 @@ impl Cursor {
         let Some(replay) = &self.replay else { return };
         if self.applied.is_some() && !replay.answered {
             // Nothing at or after the cursor. A publisher that keeps batches has the cursor's, if it is the same one.
-            let restarted = self.replay_useful && self.held.first().is_none() && replay.purpose != Purpose::Bootstrap;
-            if restarted {
+            let (purpose, attempt) = (replay.purpose, replay.attempt);
+            if self.held.first().is_some() && attempt == 1 {
+                // What is held may have been published after the answer was written.
+                self.ask(now, purpose, attempt + 1, out);
+            } else if self.held.first().is_none() && self.replay_useful && purpose != Purpose::Bootstrap {
                 self.restart(now, None, out);
             } else {
                 self.counters.bump("replay_empty");
@@ -152,28 +155,36 @@ impl Cursor {
             self.ask(now, purpose, attempt + 1, out);
             return;
         }
-        if replay.proven {
+        if replay.proven && replay.answered {
             // The batch at the cursor came, and after it nothing, not even the end marker: nothing more is there.
             self.counters.bump("replay_end_missing");
             self.finish(now, out);
             return;
         }
-        let purpose = replay.purpose;
-        self.replay = None;
+        self.give_up(now);
+        self.drain(now, false, 1, out);
+    }
+
+    /// Ends the replay without what it was for.
+    fn give_up(&mut self, now: Duration) {
+        let Some(replay) = self.replay.take() else { return };
         self.heard = now;
-        match purpose {
-            Purpose::Probe => self.probe_after = (self.probe_after * 2).min(self.limits.idle_probe * PROBE_BACKOFF_MAX),
-            Purpose::Reconnect => {
+        match replay.purpose {
+            Purpose::Probe => self.probe_less(),
+            Purpose::Reconnect if !replay.proven => {
                 let why = "reconnected, and the replay endpoint does not show what happened in between";
                 self.taint(Standing::Degraded, self.next(), why);
             }
             Purpose::Bootstrap if self.applied.is_none() => {
-                self.probe_after = (self.probe_after * 2).min(self.limits.idle_probe * PROBE_BACKOFF_MAX);
+                self.probe_less();
                 self.taint(Standing::Partial, 0, "the history could not be fetched");
             }
-            Purpose::Bootstrap | Purpose::Repair => {}
+            Purpose::Bootstrap | Purpose::Repair | Purpose::Reconnect => {}
         }
-        self.drain(now, false, 1, out);
+    }
+
+    fn probe_less(&mut self) {
+        self.probe_after = (self.probe_after * 2).min(self.limits.idle_probe * PROBE_BACKOFF_MAX);
     }
 
     /// The answer is complete as far as the publisher has it.
@@ -181,7 +192,7 @@ impl Cursor {
         let Some(replay) = self.replay.take() else { return };
         self.heard = now;
         self.probe_after = self.limits.idle_probe;
-        if !replay.proven && replay.purpose != Purpose::Bootstrap {
+        if !replay.proven {
             // The window began right behind the cursor: contiguous, but by which life?
             let why = "the replay does not reach back to a batch that is known";
             self.taint(Standing::Degraded, self.next(), why);
@@ -190,15 +201,17 @@ impl Cursor {
             self.standing = Standing::Exact;
             self.why = None;
         }
-        let again = replay.progressed && replay.attempt < self.limits.replay_requests_max;
+        // What is missing before a held batch may have been published after the answer was written.
+        let again = (replay.progressed || replay.attempt == 1) && replay.attempt < self.limits.replay_requests_max;
         self.drain(now, again, replay.attempt + 1, out);
     }
 
-    /// Applies what was held. A gap in it is asked for once more if the last answer brought something (`again`).
+    /// Applies what was held. A gap in it is asked for once more if that may help (`again`).
     fn drain(&mut self, now: Duration, again: bool, attempt: u32, out: &mut Vec<Output>) {
         while let Some(first) = self.held.first() {
-            if first > self.next() && again && self.applied.is_some() {
-                self.ask(now, Purpose::Repair, attempt, out);
+            if first > self.next() && again {
+                let purpose = if self.applied.is_some() { Purpose::Repair } else { Purpose::Bootstrap };
+                self.ask(now, purpose, attempt, out);
                 return;
             }
             self.apply_held(out);
@@ -221,7 +234,7 @@ impl Cursor {
             return;
         }
         self.counters.bump("held_overflows");
-        self.replay = None;
+        self.give_up(now);
         out.push(Output::CancelReplay);
         self.drain(now, false, 1, out);
         if seq >= self.next() {
