@@ -1,5 +1,7 @@
 //! The real binary: served from one process, asked from another, ended by a signal.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod common;
 
 use common::*;

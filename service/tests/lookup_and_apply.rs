@@ -1,5 +1,7 @@
 //! Register, apply, look up, explain, deregister: over real sockets, in this process.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod common;
 
 use common::*;

@@ -1,5 +1,7 @@
 //! Health, reflection, metrics and drain, as an operator's tools see them.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod common;
 
 use common::*;

@@ -1,5 +1,6 @@
 //! A service in this process on free ports, and short ways to talk to it.
 #![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use kvatlas_service::config::{Raw, Resolved};
 use kvatlas_service::grpc::proto;
