@@ -5,8 +5,7 @@
 
 pub mod admin;
 pub mod config;
-#[cfg(test)]
-mod demo;
+pub mod demo;
 pub mod fleet;
 pub mod grpc;
 pub mod ingest;

@@ -19,6 +19,17 @@ pub enum Dialect {
     SglangMaps,
 }
 
+impl Dialect {
+    /// A short name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Dialect::VllmMaps => "vllm",
+            Dialect::VllmArrays => "vllm023",
+            Dialect::SglangMaps => "sglang",
+        }
+    }
+}
+
 /// Names blocks.
 pub struct Namer {
     dialect: Dialect,

@@ -20,8 +20,6 @@ pub type Digest = [u8; 32];
 pub struct Node {
     /// The block before it; `None` for position 0.
     pub parent: Option<NodeId>,
-    /// The engine's hash.
-    pub digest: Digest,
     /// The hash as the wire carries it.
     pub name: EngineHash,
     /// What a lookup calls it.
@@ -129,8 +127,8 @@ impl Pool {
     }
 
     fn insert(&mut self, key: (Option<NodeId>, Digest), block: NewBlock) -> NodeId {
-        let NewBlock { digest, name, content } = block;
-        let node = Node { parent: key.0, digest, name, content, key, copies: Vec::new(), children: 0 };
+        let NewBlock { name, content, .. } = block;
+        let node = Node { parent: key.0, name, content, key, copies: Vec::new(), children: 0 };
         if let Some(parent) = key.0 {
             self.nodes[parent].as_mut().expect("a parent is there").children += 1;
         }

@@ -46,11 +46,6 @@ impl Publisher {
     pub fn published(&self) -> u64 {
         *self.published.borrow()
     }
-
-    /// Batches that wait for the socket.
-    pub fn waiting(&self) -> usize {
-        self.queue.max_capacity() - self.queue.capacity()
-    }
 }
 
 impl Drop for Publisher {
@@ -159,7 +154,9 @@ mod tests {
     #[test]
     fn a_replay_begins_at_the_oldest_batch_left_and_ends_with_the_marker() {
         let mut buffer = Buffer { with_topic: false, steps: VecDeque::new(), next: 0 };
-        (0..BUFFER_STEPS + 5).for_each(|_| drop(buffer.push(Bytes::from_static(b"x"))));
+        for n in 0..BUFFER_STEPS as u64 + 5 {
+            assert_eq!(buffer.push(Bytes::from_static(b"x")), n);
+        }
         let replies = buffer.replies(2);
         assert_eq!(sequences(&replies)[..2], [5, 6]);
         assert_eq!(replies.len(), BUFFER_STEPS + 1);

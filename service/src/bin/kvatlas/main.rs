@@ -1,6 +1,7 @@
 //! `kvatlas`: the service and its client commands.
 
 mod client;
+mod demo;
 mod lookup;
 mod prompt;
 mod serve;
@@ -26,6 +27,8 @@ struct Cli {
 enum Command {
     /// Runs the service.
     Serve(serve::ServeArgs),
+    /// Shows the service at work: mock engines on real wires, live figures, and a comparison with an oracle at the end.
+    Demo(kvatlas_service::demo::DemoArgs),
     /// How many leading blocks of a prompt each worker holds.
     Lookup(lookup::LookupArgs),
     /// Why each worker matched as far as it did.
@@ -38,7 +41,9 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let filter = EnvFilter::try_from_env("KVATLAS_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    // The demo draws on the terminal: there only what goes wrong may interrupt.
+    let level = if matches!(cli.command, Command::Demo(_)) { "warn" } else { "info" };
+    let filter = EnvFilter::try_from_env("KVATLAS_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -51,6 +56,7 @@ fn main() -> ExitCode {
     let done = runtime.block_on(async {
         match cli.command {
             Command::Serve(args) => serve::run(args).await,
+            Command::Demo(args) => demo::run(args).await,
             Command::Lookup(args) => lookup::lookup(args).await,
             Command::Explain(args) => lookup::explain(args).await,
             Command::Workers(args) => show::workers(args).await,
