@@ -53,3 +53,32 @@ impl Admission {
         self.refused.load(Ordering::Relaxed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lookups_beyond_the_limit_are_refused_and_batches_wait() {
+        let admission = Admission::new(1, CancellationToken::new());
+        let permit = admission.lookup().unwrap();
+        assert_eq!(admission.clone().lookup().map(drop), Err(ServiceError::Busy { limit: 1 }));
+        assert_eq!(admission.refused(), 1);
+        let mut waiting = Box::pin(admission.batch());
+        assert!(futures_util::FutureExt::now_or_never(&mut waiting).is_none());
+        drop(permit);
+        drop(waiting.await.unwrap());
+        assert!(admission.lookup().is_ok());
+    }
+
+    #[tokio::test]
+    async fn nothing_is_admitted_once_the_service_closes() {
+        let admission = Admission::new(1, CancellationToken::new());
+        let _permit = admission.lookup().unwrap();
+        let waiting = admission.batch();
+        admission.closing().cancel();
+        assert_eq!(waiting.await.map(drop), Err(ServiceError::Draining));
+        assert_eq!(admission.open(), Err(ServiceError::Draining));
+        assert_eq!(admission.lookup().map(drop), Err(ServiceError::Draining));
+    }
+}
