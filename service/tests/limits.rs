@@ -140,3 +140,29 @@ async fn a_full_index_clears_the_rank_that_met_the_limit_and_says_so() {
     assert_eq!((rows(&answer), answer.ranks_not_exact), (vec![("small", 0, 2)], 1));
     running.shutdown().await;
 }
+
+#[tokio::test]
+async fn garbage_and_silent_connections_cost_nobody_else_anything() {
+    use tokio::io::AsyncWriteExt;
+    let running = run(small()).await;
+    let mut clients = clients(&running).await;
+    clients.register(spec("w")).await.unwrap();
+    clients.apply(vec![batch("w", 0, vec![stored(None, 1, tokens(2))])]).await.unwrap();
+    let mut silent = Vec::new();
+    for addr in [running.grpc_addr(), running.admin_addr().unwrap()] {
+        for round in 0..50_u8 {
+            let mut peer = tokio::net::TcpStream::connect(addr).await.unwrap();
+            // Every other one begins as HTTP/2 does and goes on with frames that are none.
+            let mut bytes = if round % 2 == 0 { b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec() } else { Vec::new() };
+            bytes.extend((0..512_u16).map(|i| (i as u8).wrapping_mul(31).wrapping_add(round)));
+            // The service may have hung up already.
+            let _ = peer.write_all(&bytes).await;
+            silent.push(tokio::net::TcpStream::connect(addr).await.unwrap());
+        }
+    }
+    let answer = in_time(clients.lookup(ask(tokens(2)))).await.unwrap();
+    assert_eq!(rows(&answer), [("w", 0, 2)]);
+    assert_eq!(get(running.admin_addr().unwrap(), "/readyz").await.0, 200);
+    drop(silent);
+    running.shutdown().await;
+}

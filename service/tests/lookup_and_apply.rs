@@ -263,3 +263,58 @@ async fn watchers_see_what_is_there_and_then_what_changes() {
     assert_eq!((ids, list.workers[0].ranks[0].cursor), (vec!["b"], Some(3)));
     running.shutdown().await;
 }
+
+#[tokio::test]
+async fn a_million_tokens_are_answered_in_full() {
+    let mut raw = small();
+    raw.index.blocks_max = 1 << 19;
+    let running = run(raw).await;
+    let mut clients = clients(&running).await;
+    clients.register(spec("w")).await.unwrap();
+    let ids = tokens(250_000);
+    let acks = clients.apply(vec![batch("w", 0, vec![stored(None, 1, ids.clone())])]).await.unwrap();
+    assert_eq!((acks[0].status(), acks[0].stored), (Ack::Applied, 250_000));
+    let answer = clients.lookup(ask(ids)).await.unwrap();
+    assert_eq!((rows(&answer), answer.query_blocks), (vec![("w", 0, 250_000)], 250_000));
+    assert_eq!(answer.matched_tokens, [1_000_000]);
+    running.shutdown().await;
+}
+
+#[tokio::test]
+async fn readers_see_whole_prefixes_while_a_publisher_writes() {
+    const ROUNDS: u64 = 200;
+    let running = run(small()).await;
+    let mut writer = clients(&running).await;
+    for id in ["steady", "busy"] {
+        writer.register(spec(id)).await.unwrap();
+    }
+    writer.apply(vec![batch("steady", 0, vec![stored(None, 1, tokens(6))])]).await.unwrap();
+    let mut reader = clients(&running).await;
+    let reading = tokio::spawn(async move {
+        let mut seen = std::collections::BTreeSet::new();
+        // The writer deregisters its worker when it is through.
+        loop {
+            let answer = reader.lookup(ask(tokens(8))).await.unwrap();
+            let steady = rows(&answer).into_iter().find(|r| r.0 == "steady").map(|r| r.2);
+            assert!(steady == Some(6) || answer.busy, "a rank without events in flight is exact: {answer:?}");
+            seen.extend(rows(&answer).into_iter().filter(|r| r.0 == "busy").map(|r| r.2));
+            if answer.ranks_total == 1 {
+                return seen;
+            }
+        }
+    });
+    let batches = (0..ROUNDS).map(|round| {
+        let events = match round % 2 {
+            0 => vec![stored(None, 1, tokens(8))],
+            _ => vec![removed(&[8, 7, 6, 5]), removed(&[4, 3, 2, 1])],
+        };
+        batch("busy", round, events)
+    });
+    let acks = writer.apply(batches.collect()).await.unwrap();
+    assert!(acks.iter().all(|a| a.status() == Ack::Applied && a.unknown == 0));
+    let request = proto::DeregisterRequest { worker: "busy".into(), generation: None };
+    writer.workers.deregister(request).await.unwrap();
+    let seen = in_time(reading).await.unwrap();
+    assert!(seen.iter().all(|blocks| (1..=8).contains(blocks)), "{seen:?}");
+    running.shutdown().await;
+}
