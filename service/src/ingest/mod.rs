@@ -2,6 +2,7 @@
 
 mod counters;
 pub mod cursor;
+mod hash_check;
 pub mod normalize;
 mod rank;
 pub mod socket;

@@ -20,6 +20,7 @@ mod tier;
 pub use tier::tier_of;
 
 use super::counters::Counters;
+use super::hash_check::HashCheck;
 use super::spec::{IngestLimits, WorkerSpec};
 use crate::ops::Op;
 use crate::wire::{
@@ -49,6 +50,7 @@ pub struct Normalizer {
     /// An event with the registered block size was seen in this life.
     size_agrees: bool,
     misfit: Option<Misfit>,
+    hash_check: Option<HashCheck>,
     counters: Counters,
 }
 
@@ -71,6 +73,7 @@ impl Normalizer {
             groups_max: limits.groups_max,
             size_agrees: false,
             misfit: None,
+            hash_check: HashCheck::new(spec),
             counters: Counters::default(),
         }
     }
@@ -103,6 +106,9 @@ impl Normalizer {
         self.groups = Groups::new(self.groups_max);
         self.size_agrees = false;
         self.misfit = None;
+        if let Some(check) = &mut self.hash_check {
+            check.reset();
+        }
     }
 
     /// How the events do not fit the registration, if they do not.
@@ -146,6 +152,9 @@ impl Normalizer {
             Ok(found) => {
                 self.fits(effect);
                 self.counters.add("partial_blocks", u64::from(found.partial_tail));
+                if let Some(check) = &mut self.hash_check {
+                    check.see(stored, &mut self.counters);
+                }
                 let names: Vec<_> = stored.hashes.iter().take(found.blocks).collect();
                 self.store(tier, stored, names, contents, out);
             }
