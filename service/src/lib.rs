@@ -13,4 +13,5 @@ pub mod lanes;
 pub mod lookup;
 pub mod ops;
 pub mod serve;
+pub mod topology;
 pub mod wire;

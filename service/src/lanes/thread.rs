@@ -2,6 +2,8 @@
 
 use super::apply::apply;
 use super::handle::{Command, LaneCounters, LaneError, LaneHandle};
+use crate::topology;
+use core_affinity::CoreId;
 use kvatlas_index::{Lane, RankSlot};
 use std::collections::HashMap;
 use std::io;
@@ -15,20 +17,19 @@ use tokio::sync::mpsc;
 pub struct LaneSettings {
     /// Messages that may wait in one lane's queue; the next sender waits.
     pub queue_batches_max: usize,
-    /// Whether lane `i` is pinned to the `i`-th allowed core (modulo their number).
+    /// Whether each lane is pinned to a core of its shard's memory node (`topology::place_lanes`).
     pub pin: bool,
 }
 
 /// Starts one thread for each lane. A thread ends when every handle of it is gone.
 pub fn spawn_lanes(lanes: Vec<Lane>, settings: LaneSettings) -> io::Result<(Vec<LaneHandle>, Vec<JoinHandle<()>>)> {
-    // The cores are listed before the first pin: afterwards a thread sees only its own.
-    let cores = if settings.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
+    let cores = if settings.pin { cores_for(&lanes) } else { Vec::new() };
     let mut handles = Vec::with_capacity(lanes.len());
     let mut threads = Vec::with_capacity(lanes.len());
     for (number, lane) in lanes.into_iter().enumerate() {
         let (sender, queue) = mpsc::channel(settings.queue_batches_max);
         let counters = Arc::new(LaneCounters::default());
-        let core = (!cores.is_empty()).then(|| cores[number % cores.len()]);
+        let core = cores.get(number).copied().flatten();
         let state = LaneThread { lane, open: HashMap::new(), counters: counters.clone() };
         let thread = std::thread::Builder::new().name(format!("lane-{number}")).spawn(move || {
             if let Some(core) = core
@@ -42,6 +43,15 @@ pub fn spawn_lanes(lanes: Vec<Lane>, settings: LaneSettings) -> io::Result<(Vec<
         threads.push(thread);
     }
     Ok((handles, threads))
+}
+
+/// A core for each lane. The usable cores are listed before the first pin: afterwards a thread sees only its own.
+fn cores_for(lanes: &[Lane]) -> Vec<Option<CoreId>> {
+    let usable = core_affinity::get_core_ids().unwrap_or_default();
+    let nodes = topology::this_machine().nodes();
+    tracing::info!(nodes = nodes.len(), cores = usable.len(), "lanes are pinned to the cores of their shard's node");
+    let shards = lanes.iter().map(|l| l.shard() + 1).max().unwrap_or(1);
+    topology::place_lanes(&nodes, &usable, shards, lanes.len() as u32 / shards)
 }
 
 struct LaneThread {
