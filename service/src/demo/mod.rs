@@ -57,7 +57,7 @@ pub struct DemoArgs {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Requests a second, over all workers.
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub requests: u64,
     /// Blocks of a worker's cache. A small one evicts more.
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(512..=4_194_304))]
@@ -163,9 +163,10 @@ impl Stage {
         self.workers[turn.worker].serve(&turn).await;
     }
 
+    /// The service goes first, so that it does not see its workers vanish.
     async fn end(self) {
-        drop(self.workers);
         self.service.shutdown().await;
+        drop(self.workers);
     }
 }
 

@@ -133,7 +133,7 @@ fn drawing(f: &Figures, view: &View, workers: &[Worker]) -> String {
         f.held, f.distinct, f.bytes_per_membership
     );
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(["worker", "published", "applied", "events", "trust"]);
+    table.load_style(presets::UTF8_FULL_CONDENSED).set_header(["worker", "published", "applied", "events", "trust"]);
     for worker in workers {
         let rank = view.ranks.get(&worker.id);
         let applied = rank.and_then(|r| r.cursor).map_or(0, |cursor| cursor + 1);

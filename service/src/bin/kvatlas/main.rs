@@ -41,8 +41,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // The demo draws on the terminal: there only what goes wrong may interrupt.
-    let level = if matches!(cli.command, Command::Demo(_)) { "warn" } else { "info" };
+    // The demo draws on the terminal and shows every rank's trust there: only errors may interrupt.
+    let level = if matches!(cli.command, Command::Demo(_)) { "error" } else { "info" };
     let filter = EnvFilter::try_from_env("KVATLAS_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
