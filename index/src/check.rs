@@ -71,7 +71,7 @@ impl Shard {
             ensure!(sight.run == run && f.base + offset == position, "I1: {position} is found in {}", sight.run);
         }
         if f.next == 0 {
-            ensure!((f.base + f.cap) % GRANULE == 0, "I4: run {run} ends inside a granule");
+            ensure!((f.base + f.cap).is_multiple_of(GRANULE), "I4: run {run} ends inside a granule");
         } else {
             let next = self.header(f.next).load();
             let ok = next.base == f.end() && next.parent == f.end() - 1 && f.cap == f.len;

@@ -1,6 +1,12 @@
 //! Reserved memory of atomics with stable addresses: the whole range is reserved at once and committed on touch, so the
 //! arena grows without moving and a stale reader reads old or reused words, never unmapped ones.
-#![expect(unsafe_code, reason = "views anonymous memory as atomics; every access goes through the two functions here")]
+#![cfg_attr(
+    not(loom),
+    expect(
+        unsafe_code,
+        reason = "views anonymous memory as atomics; every access goes through the two functions here"
+    )
+)]
 
 use crate::error::ConfigError;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
