@@ -22,6 +22,7 @@ mod limits;
 mod msgpack;
 mod namespace;
 mod remembered;
+mod scheme;
 #[cfg(test)]
 mod testing;
 mod tokens;
@@ -35,5 +36,6 @@ pub use frames::{FrameError, FrameLimits, LiveMessage, ReplayReply, parse_live, 
 pub use hashes::{Hashes, WireHash, WireHashes};
 pub use limits::DecodeLimits;
 pub use namespace::{Namespace, store_namespace};
+pub use scheme::SchemeError;
 pub use tokens::{TokenIter, Tokens};
 pub use verify::{HashScheme, Unverifiable, Verdict, Verifier};
