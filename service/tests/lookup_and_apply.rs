@@ -265,6 +265,24 @@ async fn watchers_see_what_is_there_and_then_what_changes() {
 }
 
 #[tokio::test]
+async fn report_mode_full_counts_no_copies_and_marks_its_answers() {
+    let running = run(small()).await;
+    let mut clients = clients(&running).await;
+    clients.register(proto::WorkerSpec { report_mode_full: true, ..spec("full") }).await.unwrap();
+    clients.register(spec("plain")).await.unwrap();
+    let twice = || vec![stored(None, 1, tokens(2)), stored(None, 1, tokens(2))];
+    clients.apply(vec![batch("full", 0, twice()), batch("plain", 0, twice())]).await.unwrap();
+    let answer = clients.lookup(ask(tokens(2))).await.unwrap();
+    assert_eq!(rows(&answer), [("full", 0, 2), ("plain", 0, 2)]);
+    assert_eq!(answer.upper_bound, [true, false]);
+    let gone = [batch("full", 1, vec![removed(&[2, 1])]), batch("plain", 1, vec![removed(&[2, 1])])];
+    clients.apply(gone.to_vec()).await.unwrap();
+    let answer = clients.lookup(ask(tokens(2))).await.unwrap();
+    assert_eq!(rows(&answer), [("plain", 0, 2)]);
+    running.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_million_tokens_are_answered_in_full() {
     let mut raw = small();
     raw.index.blocks_max = 1 << 19;

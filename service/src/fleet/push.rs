@@ -96,7 +96,7 @@ async fn apply(
         rank,
         RankStatus {
             trust,
-            upper_bound: None,
+            upper_bound: rank.report_mode_full.then_some("report mode full: reused blocks are announced like new ones"),
             incarnation,
             cursor,
             connected: false,

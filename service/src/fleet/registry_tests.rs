@@ -103,3 +103,24 @@ async fn ranks_spread_over_the_lanes_and_watchers_hear_of_changes() {
     );
     assert!(matches!(watch.recv().await, Ok(FleetEvent::Deregistered(_))));
 }
+
+#[tokio::test]
+async fn the_default_number_of_workers_registers_and_leaves_again() {
+    let workers_max = FleetLimits::default().workers_max;
+    let (index, fleet) = fleet(2, workers_max as u32, workers_max);
+    for i in 0..workers_max {
+        fleet.register(pushed(&format!("w{i}"), "m", 4), false, false).await.unwrap();
+    }
+    let full = fleet.register(pushed("one more", "m", 4), false, false).await;
+    assert!(matches!(full, Err(FleetError::Full { what: "workers", .. })), "{full:?}");
+    for i in (0..workers_max).step_by(1000) {
+        let rank = fleet.view().rank(&format!("w{i}"), 0).unwrap().clone();
+        fleet.push(&rank, batch(0, 1)).await.unwrap().unwrap();
+    }
+    assert_eq!(holders(&index).len(), workers_max.div_ceil(1000));
+    for i in 0..workers_max {
+        fleet.deregister(&format!("w{i}"), None).await.unwrap();
+    }
+    assert_eq!((fleet.view().ranks().count(), holders(&index).len()), (0, 0));
+    fleet.register(pushed("again", "m", 8), false, false).await.unwrap();
+}

@@ -28,6 +28,8 @@ pub struct RankEntry {
     pub block_size: u32,
     /// How its tokens are cut.
     pub mode: HashMode,
+    /// Whether its engine announces reused blocks again, so that stores at position 0 do not count copies.
+    pub report_mode_full: bool,
     /// Its way into its lane.
     pub lane: RankLane,
     /// How far it can be believed.
@@ -53,6 +55,7 @@ impl RankEntry {
             generation: lane.generation(),
             block_size: registration.worker.block_size,
             mode: registration.mode(),
+            report_mode_full: registration.worker.report_mode_full,
             lane,
             status: StatusCell::default(),
             push: push.map(tokio::sync::Mutex::new),

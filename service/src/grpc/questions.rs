@@ -109,7 +109,8 @@ fn stored_op(rank: &RankEntry, stored: proto::BlocksStored, limits: &GrpcLimits)
     let tier = event_tier(stored.tier)?;
     let names = names(stored.engine_hashes, limits)?;
     let parent = stored.parent.map(EngineHash);
-    let kind = if stored.announced_again { StoreKind::Announce } else { StoreKind::Copy };
+    let announced_again = stored.announced_again || rank.report_mode_full && parent.is_none();
+    let kind = if announced_again { StoreKind::Announce } else { StoreKind::Copy };
     let namespace = stored.namespace.map(namespace).transpose()?.unwrap_or_default();
     if names.is_empty() {
         return Ok(None);
