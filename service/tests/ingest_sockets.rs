@@ -321,8 +321,11 @@ async fn what_cannot_be_connected_to_is_refused_at_once() {
     assert!(refused.is_err());
 }
 
+/// What a hostile peer does to whoever connects.
+type Misbehaviour = fn(tokio::net::TcpStream) -> JoinHandle<()>;
+
 /// A peer that does `misbehave` to everyone who connects.
-async fn hostile(misbehave: fn(tokio::net::TcpStream) -> JoinHandle<()>) -> (RankEndpoint, JoinHandle<()>) {
+async fn hostile(misbehave: Misbehaviour) -> (RankEndpoint, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let events = format!("tcp://{}", listener.local_addr().unwrap());
     let task = tokio::spawn(async move {
@@ -362,7 +365,7 @@ fn live_message(seq: u64, payload: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn hostile_peers_are_counted_and_cost_nobody_else_anything() {
     // A frame that announces 4 EiB; one beyond the limit; frames without an end; no handshake; hanging up; garbage payloads.
-    let cases: [(&str, fn(tokio::net::TcpStream) -> JoinHandle<()>); 8] = [
+    let cases: [(&str, Misbehaviour); 8] = [
         ("socket_message_too_large", |s| greet_then(s, [vec![2, 0x40], vec![0; 7]].concat())),
         ("socket_message_too_large", |s| greet_then(s, live_message(0, &vec![0; 70_000])[..100].to_vec())),
         ("socket_too_many_frames", |s| greet_then(s, [1, 0].repeat(100))),
@@ -375,15 +378,13 @@ async fn hostile_peers_are_counted_and_cost_nobody_else_anything() {
     let mut publisher = Publisher::on_loopback(Layout::WithTopic).await;
     let mut good = Followed::start(publisher.endpoint(), quick());
     let limits = IngestLimits { message_bytes_max: 65_536, ..quick() };
-    let mut seq = 0;
-    for (reason, misbehave) in cases {
+    for (seq, (reason, misbehave)) in (0..).zip(cases) {
         let (endpoint, peer) = hostile(misbehave).await;
         let mut rank = Followed::start(endpoint, limits);
         let status = rank.until(reason, |s| s.counters.get(reason).is_some_and(|&n| n > 0)).await;
         assert_ne!(status.trust, Trust::Exact, "{reason}");
         publisher.publish(vec![block(None, seq + 1)]).await;
         good.until("the neighbour", at(seq)).await;
-        seq += 1;
         rank.stop().await;
         peer.abort();
     }
