@@ -146,7 +146,7 @@ impl Lane {
             let (count, positions) = held.remove(&slot).unwrap_or_default();
             ensure!(count == names.held, "holder {slot} has {count} blocks, counted {}", names.held);
             let mut private: HashMap<u32, u32> = HashMap::new();
-            names.private.values().for_each(|&p| *private.entry(p).or_insert(0) += 1);
+            names.private.iter().for_each(|(_, p)| *private.entry(p).or_insert(0) += 1);
             for (position, kind) in &positions {
                 let twins = names.twins.get(position).copied().unwrap_or(0);
                 let want = twins + u32::from(*kind);

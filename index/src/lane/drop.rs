@@ -41,7 +41,7 @@ impl<'a> Work<'a> {
     /// Forgets a name altogether.
     pub fn forget(&mut self, name: u64, at: NamedAt) -> Result<(), IndexError> {
         if at.private {
-            self.me().remove_private(name);
+            self.me().private.remove(name);
         }
         self.leave(Some(at))
     }

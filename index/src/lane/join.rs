@@ -53,7 +53,7 @@ impl<'a> Work<'a> {
         for name in names {
             let position = from + count;
             let canonical = !private && arena.name(position) == name.0;
-            if !canonical && me.private.get(&name.0) != Some(&position) {
+            if !canonical && me.private.get(name.0) != Some(position) {
                 break;
             }
             me.add_copies(name.0, extra);
@@ -119,7 +119,7 @@ impl<'a> Work<'a> {
     fn unname(&mut self, names: &[EngineHash], old: Option<NamedAt>) {
         let me = self.me();
         for name in names {
-            me.remove_private(name.0);
+            me.private.remove(name.0);
         }
         if let Some(old) = old.filter(|o| o.private) {
             me.private.insert(names[0].0, old.position);
@@ -147,7 +147,7 @@ impl<'a> Work<'a> {
         let free = if private.is_empty() {
             mapped
         } else {
-            names[..mapped as usize].iter().take_while(|n| !private.contains_key(&n.0)).count() as u32
+            names[..mapped as usize].iter().take_while(|n| private.get(n.0).is_none()).count() as u32
         };
         let fresh = if free < mapped { 0 } else { self.map_stretch(from + free, &names[free as usize..same]) };
         let taken = free + fresh;

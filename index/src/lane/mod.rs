@@ -7,6 +7,7 @@ mod parking;
 mod shape;
 mod store;
 mod sweep;
+mod table;
 pub(crate) mod work;
 
 use crate::error::IndexError;

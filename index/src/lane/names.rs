@@ -7,35 +7,34 @@
 //! position canonically (invariant I10, I11).
 
 use crate::hash::{HashKey, IntMap};
+use crate::lane::table::{Keyed, Table, Tagged};
 use crate::layout::Arena;
-use hashbrown::HashTable;
 
 /// Canonical names of the lane: name -> position.
 pub(crate) struct CanonicalMap {
-    table: HashTable<u32>,
+    table: Table<Tagged>,
     key: HashKey,
 }
 
 impl CanonicalMap {
     pub fn new(key: HashKey) -> Self {
-        Self { table: HashTable::new(), key }
+        Self { table: Table::new(), key }
     }
 
     /// The position with this canonical name.
     #[inline]
     pub fn find(&self, arena: &Arena, name: u64) -> Option<u32> {
-        self.table.find(self.key.one(name), |&p| arena.name(p) == name).copied()
+        self.table.find(self.key.one(name), name, |p| arena.name(p) == name)
     }
 
     /// Maps a name to a position, whose ENG word is written already. `Err` with the position that has the name.
     #[inline]
     pub fn insert(&mut self, arena: &Arena, name: u64, position: u32) -> Result<(), u32> {
         let (hash, key) = (self.key.one(name), self.key);
-        let rehash = |&p: &u32| key.one(arena.name(p));
-        match self.table.entry(hash, |&p| arena.name(p) == name, rehash) {
-            hashbrown::hash_table::Entry::Occupied(there) => Err(*there.get()),
-            hashbrown::hash_table::Entry::Vacant(slot) => {
-                slot.insert(position);
+        match self.table.find(hash, name, |p| arena.name(p) == name) {
+            Some(there) => Err(there),
+            None => {
+                self.table.add(hash, name, position, |_, p| key.one(arena.name(p)));
                 Ok(())
             }
         }
@@ -44,29 +43,71 @@ impl CanonicalMap {
     /// Takes the mapping of a position out, if there is one.
     #[inline]
     pub fn remove(&mut self, arena: &Arena, name: u64, position: u32) {
-        if let Ok(there) = self.table.find_entry(self.key.one(name), |&p| p == position) {
-            there.remove();
-            if self.table.capacity() > 1024 && self.table.len() < self.table.capacity() / 8 {
-                let key = self.key;
-                self.table.shrink_to(self.table.len() * 2, |&p| key.one(arena.name(p)));
-            }
-        }
+        let key = self.key;
+        self.table.remove(key.one(name), name, |p| p == position, |_, p| key.one(arena.name(p)));
     }
 
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Bytes of the table: a position and a control byte a slot, at most 7/8 full.
+    /// Bytes of the table.
     pub fn bytes(&self) -> u64 {
-        self.table.capacity() as u64 * 5 * 8 / 7
+        self.table.bytes()
+    }
+}
+
+/// Private names of one holder: name -> position.
+pub(crate) struct PrivateNames {
+    table: Table<Keyed>,
+    key: HashKey,
+}
+
+impl PrivateNames {
+    fn new(key: HashKey) -> Self {
+        Self { table: Table::new(), key }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table.len() == 0
+    }
+
+    #[inline]
+    pub fn get(&self, name: u64) -> Option<u32> {
+        self.table.find(self.key.one(name), name, |_| true)
+    }
+
+    /// Adds a name, or moves it to another position.
+    #[inline]
+    pub fn insert(&mut self, name: u64, position: u32) {
+        let (hash, key) = (self.key.one(name), self.key);
+        if !self.table.replace(hash, name, position) {
+            self.table.add(hash, name, position, |name, _| key.one(name.unwrap_or(0)));
+        }
+    }
+
+    /// Forgets a name; where it stood.
+    #[inline]
+    pub fn remove(&mut self, name: u64) -> Option<u32> {
+        let key = self.key;
+        self.table.remove(key.one(name), name, |_| true, |name, _| key.one(name.unwrap_or(0)))
+    }
+
+    /// Every name and where it stands.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        self.table.iter().map(|(name, position)| (name.unwrap_or(0), position))
+    }
+
+    /// Bytes of the table.
+    pub fn bytes(&self) -> u64 {
+        self.table.bytes()
     }
 }
 
 /// The names of one holder that the canonical map does not tell.
 pub(crate) struct HolderNames {
     /// Private names: name -> position.
-    pub private: IntMap<u64, u32>,
+    pub private: PrivateNames,
     /// Names of a position beyond its default one: position -> how many.
     pub twins: IntMap<u32, u32>,
     /// Stores of a name beyond the first: name -> how many.
@@ -80,7 +121,7 @@ pub(crate) struct HolderNames {
 impl HolderNames {
     pub fn new(key: HashKey) -> Self {
         Self {
-            private: IntMap::with_hasher(key),
+            private: PrivateNames::new(key),
             twins: IntMap::with_hasher(key),
             copies: IntMap::with_hasher(key),
             held: 0,
@@ -139,18 +180,8 @@ impl HolderNames {
         true
     }
 
-    /// Forgets a private name, giving memory back when few are left.
-    pub fn remove_private(&mut self, name: u64) -> Option<u32> {
-        let position = self.private.remove(&name);
-        if self.private.capacity() > 1024 && self.private.len() < self.private.capacity() / 8 {
-            let keep = self.private.len() * 2;
-            self.private.shrink_to(keep);
-        }
-        position
-    }
-
     /// Bytes of the maps.
     pub fn bytes(&self) -> u64 {
-        (self.private.capacity() * 17 + self.twins.capacity() * 9 + self.copies.capacity() * 17) as u64 * 8 / 7
+        self.private.bytes() + (self.twins.capacity() * 9 + self.copies.capacity() * 17) as u64 * 8 / 7
     }
 }

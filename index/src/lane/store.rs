@@ -193,7 +193,7 @@ impl<'a> Work<'a> {
         let arena = &self.shard.arena;
         let mut taken = 0;
         for name in names {
-            if self.holders[self.tier.index()].private.contains_key(&name.0)
+            if self.holders[self.tier.index()].private.get(name.0).is_some()
                 || self.canonical.insert(arena, name.0, from + taken).is_err()
             {
                 break;

@@ -12,7 +12,7 @@ impl<'a> Work<'a> {
     pub fn clear(&mut self) -> u64 {
         let had = self.me().held;
         let me = self.me();
-        let key = *me.private.hasher();
+        let key = *me.copies.hasher();
         *me = HolderNames { held: had, ..HolderNames::new(key) };
         // A split by another lane may move what is held behind the sweep; then something is left, and it goes round again.
         while self.me().held > 0 {
@@ -62,7 +62,7 @@ fn cut_of(shard: &Shard, slot: u32, run: u32) -> Option<(Sight, u32)> {
 
 /// A holder's names with their copies, sorted.
 pub(crate) fn names_of(shard: &Shard, slot: u32, holder: &HolderNames) -> Vec<(EngineHash, u64)> {
-    let mut names: Vec<u64> = holder.private.keys().copied().collect();
+    let mut names: Vec<u64> = holder.private.iter().map(|(name, _)| name).collect();
     let end = shard.alloc.lock().runs_end();
     for run in 1..end {
         canonical_names_of(shard, slot, run, &mut names);

@@ -96,7 +96,7 @@ impl<'a> Work<'a> {
         if names.held == 0 {
             return None;
         }
-        if let Some(&position) = names.private.get(&name) {
+        if let Some(position) = names.private.get(name) {
             return Some(NamedAt { position, private: true });
         }
         let position = self.canonical.find(&self.shard.arena, name)?;
