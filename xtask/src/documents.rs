@@ -12,7 +12,8 @@ const CHECKED: &str = "<!-- checked by cargo xtask ci -->";
 pub fn check(root: &Path) -> Result<(), Failed> {
     for document in MAPS {
         let text = read(root, document)?;
-        let missing: Vec<_> = paths_in_tables(&text).into_iter().filter(|path| !root.join(path).exists()).collect();
+        let rows = text.lines().filter(|line| line.trim_start().starts_with('|'));
+        let missing: Vec<String> = rows.flat_map(|row| missing_in_row(root, row)).collect();
         if !missing.is_empty() {
             return Err(format!("{document} names files that do not exist: {}", missing.join(", ")));
         }
@@ -25,10 +26,17 @@ pub fn read(root: &Path, document: &str) -> Result<String, Failed> {
     std::fs::read_to_string(root.join(document)).map_err(|error| format!("{document}: {error}"))
 }
 
-/// Paths between backquotes in table rows: words with a slash in them, or names of sources and documents.
-fn paths_in_tables(text: &str) -> Vec<String> {
-    let rows = text.lines().filter(|line| line.trim_start().starts_with('|'));
-    let quoted = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+/// The paths of a table row that do not exist, from the root or from a folder that the row names.
+fn missing_in_row(root: &Path, row: &str) -> Vec<String> {
+    let paths = paths_in_row(row);
+    let folders: Vec<_> = paths.iter().map(|path| root.join(path)).filter(|path| path.is_dir()).collect();
+    let exists = |path: &String| root.join(path).exists() || folders.iter().any(|folder| folder.join(path).exists());
+    paths.iter().filter(|path| !exists(path)).cloned().collect()
+}
+
+/// Paths between backquotes: words with a slash in them, or names of sources and documents.
+fn paths_in_row(row: &str) -> Vec<String> {
+    let quoted = row.split('`').skip(1).step_by(2);
     quoted.filter(|word| is_path(word)).map(|word| word.trim_end_matches('/').to_owned()).collect()
 }
 
@@ -61,8 +69,14 @@ mod tests {
 
     #[test]
     fn paths_are_told_from_other_words() {
-        let table = "text `not/this`\n| `index/src/lib.rs` | `Lane::store` and `R1` |\n| `service/` | `--workers 8` | `/metrics` |";
-        assert_eq!(paths_in_tables(table), ["index/src/lib.rs", "service"]);
+        let row = "| `index/src/lib.rs` | `Lane::store`, `--workers 8`, `/metrics`, `service/` and `R1` |";
+        assert_eq!(paths_in_row(row), ["index/src/lib.rs", "service"]);
+    }
+
+    #[test]
+    fn a_name_may_be_relative_to_a_folder_of_its_row() {
+        assert_eq!(missing_in_row(&root(), "| `index/src/` | `lib.rs` and `nowhere.rs` |"), ["nowhere.rs"]);
+        assert_eq!(missing_in_row(&root(), "| `lib.rs` |"), ["lib.rs"]);
     }
 
     #[test]
