@@ -8,6 +8,11 @@ const MAPS: &[&str] = &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "NUMA
 /// Stands before a code block of the README whose commands are run by `cargo xtask ci`.
 const CHECKED: &str = "<!-- checked by cargo xtask ci -->";
 
+/// Stands before a code block of the README that is run as one shell session by `cargo xtask ci`.
+const SESSION: &str = "<!-- run as one session by cargo xtask ci -->";
+/// What a session does after a command that it leaves in the background: wait until the service answers.
+const WAIT: &str = "for i in $(seq 100); do kvatlas status >/dev/null 2>&1 && break; sleep 0.1; done";
+
 /// Every file and folder that a table names exists.
 pub fn check(root: &Path) -> Result<(), Failed> {
     for document in MAPS {
@@ -57,6 +62,19 @@ pub fn checked_commands(readme: &str) -> Vec<String> {
     commands
 }
 
+/// The marked sessions as shell scripts. A background command is waited for at the end, and its exit status counts.
+pub fn sessions(readme: &str) -> Vec<String> {
+    let block = |part: &str| {
+        let lines = part.split("```").nth(1).unwrap_or_default().lines().skip(1);
+        let lines = lines.map(|line| match line.trim_end().ends_with('&') {
+            true => format!("{line} \nbackground=$!\n{WAIT}\n"),
+            false => format!("{}\n", line.replace("%1", "$background")),
+        });
+        format!("set -eu\n{}wait $background\n", lines.collect::<String>())
+    };
+    readme.split(SESSION).skip(1).map(block).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +113,13 @@ mod tests {
     fn only_marked_blocks_are_commands() {
         let readme = "```sh\nrm x\n```\n<!-- checked by cargo xtask ci -->\n```sh\ncargo a   # why\n\ncargo b\n```\n```sh\nc\n```";
         assert_eq!(checked_commands(readme), ["cargo a", "cargo b"]);
+    }
+
+    #[test]
+    fn a_session_waits_for_what_it_leaves_in_the_background() {
+        let readme = "<!-- run as one session by cargo xtask ci -->\n```sh\na &\nb\nkill %1\n```\n";
+        let script = format!("set -eu\na & \nbackground=$!\n{WAIT}\nb\nkill $background\nwait $background\n");
+        assert_eq!(sessions(readme), [script]);
     }
 
     #[test]

@@ -40,6 +40,18 @@ impl Runner {
         // The runner itself is a cargo child: what cargo told it about its own package is not for the commands it starts.
         command.args(words).current_dir(&self.root).envs(environment.iter().copied());
         command.env_remove("CARGO_MANIFEST_DIR").env_remove("CARGO_PKG_NAME");
+        self.finish(name, line, command)
+    }
+
+    /// Runs a shell script as one section.
+    pub fn shell(&mut self, name: &str, script: &str, environment: &[(&str, &str)]) -> Result<(), Failed> {
+        println!("\n==> {name}:\n{script}");
+        let mut command = Command::new("bash");
+        command.args(["-c", script]).current_dir(&self.root).envs(environment.iter().copied());
+        self.finish(name, "bash", command)
+    }
+
+    fn finish(&mut self, name: &str, line: &str, mut command: Command) -> Result<(), Failed> {
         let start = Instant::now();
         let status = command.status();
         let took = start.elapsed();

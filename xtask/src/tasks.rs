@@ -66,5 +66,10 @@ fn readme_commands(runner: &mut Runner) -> Result<(), Failed> {
     for command in commands.iter().filter(|command| command.as_str() != "cargo xtask test") {
         runner.run("README command", command, &[])?;
     }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{path}", runner.root().join("target/release").display());
+    for session in documents::sessions(&readme) {
+        runner.shell("README session", &session, &[("PATH", &path)])?;
+    }
     Ok(())
 }
