@@ -2,7 +2,7 @@
 //!
 //! An [`Index`] has shards; a shard has single-writer [`Lane`]s and any number of [`Reader`]s. A lane applies the events of
 //! the ranks it owns; a reader answers lookups of content hashes without a lock and without writing to shared memory.
-//! [`reference`] is the oracle that defines every answer.
+//! [`mod@reference`] is the oracle that defines every answer.
 //!
 //! Blocks live in *runs*, stretches of one content chain in an arena; a further holder of a run is one cutoff or one bit, not
 //! one map entry a block. A block's position never moves from its store to its death, so maps, child links and exceptions

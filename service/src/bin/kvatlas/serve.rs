@@ -25,6 +25,7 @@ pub(crate) struct ServeArgs {
     /// Pin lanes to cores.
     #[arg(long)]
     pin: bool,
+    #[allow(rustdoc::broken_intra_doc_links, reason = "brackets mark what may be left out, for the help text")]
     /// A static worker: id=..,model=..,block_size=16,events=tcp://host:5557[,replay=..][,dp_size=..][,engine=vllm|sglang].
     #[arg(long = "worker", value_name = "KEY=VALUE,..")]
     workers: Vec<String>,
