@@ -159,13 +159,21 @@ impl<S: RankSink> Follower<S> {
         let before = std::mem::replace(&mut self.published, brief);
         let status = self.rank.status();
         if before.0 != status.trust {
-            match &status.detail {
-                Some(why) => warn!(rank = %self.name, trust = status.trust.name(), %why, "trust changed"),
-                None => info!(rank = %self.name, trust = status.trust.name(), "trust changed"),
+            let (trust, why) = (status.trust.name(), status.detail.as_deref().unwrap_or_default());
+            if is_trouble(before.0, status.trust) {
+                warn!(rank = %self.name, trust, why, "trust changed");
+            } else {
+                info!(rank = %self.name, trust, why, "trust changed");
             }
         }
         self.sink.publish(status);
     }
+}
+
+/// Whether a change of trust is worth a warning: a rank that was exact and is no more, or one that cannot become so by itself.
+/// A rank that is only starting is what everybody expects.
+fn is_trouble(before: Trust, now: Trust) -> bool {
+    before == Trust::Exact || matches!(now, Trust::Partial | Trust::Degraded | Trust::Misconfigured)
 }
 
 async fn sleep_some(until: Option<Instant>) {
@@ -177,4 +185,32 @@ async fn sleep_some(until: Option<Instant>) {
 
 fn socket_limits(limits: &IngestLimits) -> SocketLimits {
     SocketLimits { message_bytes_max: limits.message_bytes_max, handshake_max: limits.handshake_max }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Trust, is_trouble};
+
+    #[test]
+    fn only_lost_trust_is_a_warning() {
+        use Trust::{Bootstrapping, Degraded, Exact, Misconfigured, NeverSeen, Partial};
+        for (before, now) in [
+            (NeverSeen, Bootstrapping),
+            (NeverSeen, Exact),
+            (Bootstrapping, Exact),
+            (Degraded, Exact),
+            (Partial, Exact),
+        ] {
+            assert!(!is_trouble(before, now), "{before:?} to {now:?}");
+        }
+        for (before, now) in [
+            (Exact, Bootstrapping),
+            (Exact, Degraded),
+            (Bootstrapping, Partial),
+            (Bootstrapping, Misconfigured),
+            (NeverSeen, Degraded),
+        ] {
+            assert!(is_trouble(before, now), "{before:?} to {now:?}");
+        }
+    }
 }
