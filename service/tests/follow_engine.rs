@@ -45,7 +45,10 @@ async fn what_an_engine_publishes_is_found_until_its_worker_is_removed() {
     let running = run(small()).await;
     let mut clients = clients(&running).await;
     let ranks = vec![proto::RankSpec { events_endpoint: endpoint, ..Default::default() }];
-    clients.register(proto::WorkerSpec { ranks: ranks.clone(), ..spec("engine") }).await.unwrap();
+    // This publisher's names are no hashes at all: the sampled check has to say so.
+    let scheme = Some("vllm:sha256_cbor:seed=42".to_owned());
+    let checked = proto::WorkerSpec { ranks, hash_scheme: scheme, hash_check_every: Some(1), ..spec("engine") };
+    clients.register(checked.clone()).await.unwrap();
     let pushed = clients.apply(vec![batch("engine", 0, Vec::new())]).await.unwrap();
     assert_eq!(pushed[0].status(), proto::apply_ack::Status::OtherSource);
 
@@ -67,6 +70,19 @@ async fn what_an_engine_publishes_is_found_until_its_worker_is_removed() {
     let answer = in_time(seen).await;
     let trust = proto::Trust::try_from(answer.trust[0]).unwrap();
     assert!(matches!(trust, proto::Trust::Exact | proto::Trust::Partial), "{trust:?}");
+
+    let mismatches = async {
+        loop {
+            let listed = clients.workers.list(proto::ListRequest::default()).await.unwrap().into_inner().workers;
+            let counters = &listed[0].ranks[0].counters;
+            if counters.iter().any(|c| c.reason == "hash_mismatch" && c.count > 0) {
+                return listed[0].spec.clone();
+            }
+            period.tick().await;
+        }
+    };
+    // What is listed is what was registered: registering it again would change nothing.
+    assert_eq!(in_time(mismatches).await, Some(checked));
 
     // A block size that the registration does not have is a visible state, and no silent zero.
     let mut watch = clients.workers.watch(proto::WatchRequest::default()).await.unwrap().into_inner();

@@ -11,14 +11,19 @@ use kvatlas_service::ingest::{Engine, RankInput, RankStatus, Trust, WorkerSpec};
 use recorded::Kind;
 use std::path::Path;
 
+/// The registration that a sidecar's `meta` describes.
+fn spec_of(meta: &serde_json::Value) -> WorkerSpec {
+    let engine = if meta["engine"] == "vllm" { Engine::Vllm } else { Engine::Sglang };
+    WorkerSpec { engine, hash_check_every: 1, ..spec(meta["block_size"].as_u64().unwrap() as u32) }
+}
+
 /// Plays one publisher's live messages; the status at the end.
 fn play(path: &Path, publisher: usize, hash_seed: Option<&str>) -> RankStatus {
-    let sidecar = recorded::sidecar(path);
-    let meta = &sidecar["incarnations"][0]["ranks"][publisher]["meta"];
-    let engine = if meta["engine"] == "vllm" { Engine::Vllm } else { Engine::Sglang };
-    let block_size = meta["block_size"].as_u64().unwrap() as u32;
-    let hash_seed = hash_seed.map(str::to_owned);
-    let mut spec = WorkerSpec { engine, hash_check_every: 1, hash_seed, ..spec(block_size) };
+    let spec = spec_of(&recorded::sidecar(path)["incarnations"][0]["ranks"][publisher]["meta"]);
+    play_as(path, publisher, WorkerSpec { hash_seed: hash_seed.map(str::to_owned), ..spec })
+}
+
+fn play_as(path: &Path, publisher: usize, mut spec: WorkerSpec) -> RankStatus {
     spec.ranks[0].rank = publisher as u32;
     let mut world = World::new(&[spec]);
     let messages = recorded::messages(path);
@@ -30,6 +35,10 @@ fn play(path: &Path, publisher: usize, hash_seed: Option<&str>) -> RankStatus {
 
 fn publishers(path: &Path) -> usize {
     recorded::sidecar(path)["incarnations"][0]["ranks"].as_array().unwrap().len()
+}
+
+fn count(status: &RankStatus, reason: &str) -> u64 {
+    status.counters.get(reason).copied().unwrap_or(0)
 }
 
 fn name(path: &Path) -> String {
@@ -76,7 +85,6 @@ fn every_stream_is_followed_exactly_and_nothing_in_it_is_refused() {
 
 #[test]
 fn a_wrong_seed_shows_as_a_rate_and_the_right_one_does_not() {
-    let count = |status: &RankStatus, reason: &str| status.counters.get(reason).copied().unwrap_or(0);
     let mut checked = 0;
     for path in recorded::paths() {
         let name = name(&path);
@@ -99,4 +107,46 @@ fn a_wrong_seed_shows_as_a_rate_and_the_right_one_does_not() {
         checked += 1;
     }
     assert!(checked >= 15, "{checked}");
+}
+
+/// The scheme of a recorded engine as an operator would write it, and a wrong one that is near it.
+fn schemes(meta: &serde_json::Value) -> [String; 2] {
+    let text = |key: &str| meta[key].as_str().unwrap();
+    if meta["engine"] == "sglang" {
+        let wrong = "vllm:sha256".to_owned();
+        return [format!("sglang:{}", text("format")), wrong];
+    }
+    let extras = if meta["version"] == "0.32.0" { "tagged" } else { "pairs" };
+    let vllm = |seed: &str| format!("vllm:{}:{seed}:extras={extras}", text("hash_algo"));
+    [vllm(&format!("none-hash={}", text("none_hash"))), vllm("seed=7")]
+}
+
+#[test]
+fn every_stream_agrees_with_its_own_scheme_and_not_with_another() {
+    for path in recorded::paths() {
+        let name = name(&path);
+        let sidecar = recorded::sidecar(&path);
+        let lives = sidecar["incarnations"].as_array().unwrap();
+        let meta = |life: &serde_json::Value| life["ranks"][0]["meta"].clone();
+        assert!(
+            lives.iter().all(|l| schemes(&meta(l)) == schemes(&meta(&lives[0]))),
+            "{name}: one scheme for all lives"
+        );
+        let [right, wrong] = schemes(&meta(&lives[0]));
+        let play = |text: &str| {
+            let spec = WorkerSpec { hash_scheme: text.parse().unwrap(), ..spec_of(&meta(&lives[0])) };
+            play_as(&path, 0, spec)
+        };
+        let (agrees, differs) = (play(&right), play(&wrong));
+        let rate = |s: &RankStatus| (count(s, "hash_match"), count(s, "hash_mismatch"));
+        println!("{name}: match, mismatch {:?} as {right}, {:?} as {wrong}", rate(&agrees), rate(&differs));
+        assert!(count(&agrees, "hash_match") > 0, "{name}: {agrees:?}");
+        assert_eq!(count(&agrees, "hash_mismatch"), 0, "{name}: {agrees:?}");
+        let (matches, mismatches) = rate(&differs);
+        // Where the parent's whole digest is on the wire, only first blocks depend on the seed.
+        let digests = name.starts_with("vllm-bytes");
+        assert!(mismatches > 0 && mismatches * 10 >= matches + mismatches, "{name}: {differs:?}");
+        assert!(digests || matches == 0, "{name}: {differs:?}");
+        assert_eq!(differs.trust, agrees.trust, "{name}: the check tells, it does not judge");
+    }
 }

@@ -88,6 +88,15 @@ async fn registrations_that_do_not_fit_are_refused() {
     let endpoint = proto::RankSpec { events_endpoint: "tcp://*:5557".into(), ..Default::default() };
     let wildcard = proto::WorkerSpec { ranks: vec![endpoint], ..spec("b") };
     says(&clients.register(wildcard).await.unwrap_err(), Code::InvalidArgument, &["events_endpoint"]);
+    let schemed = |text: &str| proto::WorkerSpec { hash_scheme: Some(text.into()), ..spec("b") };
+    for (text, words) in [
+        ("vllm:sha1", ["worker.hash_scheme", "\"sha1\"", "off, sglang, sglang:dynamo", "vllm:ALGORITHM"]),
+        ("", ["worker.hash_scheme", "\"\"", "off, sglang, sglang:dynamo", "vllm:ALGORITHM"]),
+    ] {
+        says(&clients.register(schemed(text)).await.unwrap_err(), Code::InvalidArgument, &words);
+    }
+    let other_engine = proto::WorkerSpec { engine: proto::Engine::Vllm.into(), ..schemed("sglang:dynamo") };
+    says(&clients.register(other_engine).await.unwrap_err(), Code::InvalidArgument, &["worker.hash_scheme", "vllm"]);
     says(&clients.register(spec("")).await.unwrap_err(), Code::InvalidArgument, &["worker.id"]);
     clients.register(spec("b")).await.unwrap();
     says(&clients.register(spec("c")).await.unwrap_err(), Code::ResourceExhausted, &["workers_max", "2"]);

@@ -98,6 +98,7 @@ impl Settings {
             bigram: false,
             hash_check_every: 0,
             hash_seed: None,
+            hash_scheme: ingest::HashChoice::default(),
         }
     }
 }

@@ -374,6 +374,19 @@ mod tests {
 
     #[test]
     #[allow(clippy::result_large_err, reason = "the closure's type is figment's")]
+    fn workers_come_from_the_environment_too() {
+        Jail::expect_with(|jail| {
+            let worker = r#"[{id="w",model="m",block_size=16,hash_scheme="vllm:sha256:seed=0",hash_check_every=4}]"#;
+            jail.set_env("KVATLAS_WORKERS", worker);
+            let raw = load(&Flags::default()).unwrap();
+            let flag = "id=w,model=m,block_size=16,hash_scheme=vllm:sha256:seed=0,hash_check_every=4";
+            assert_eq!(raw.workers, [RawWorker::from_flag(flag).unwrap()]);
+            Ok(())
+        });
+    }
+
+    #[test]
+    #[allow(clippy::result_large_err, reason = "the closure's type is figment's")]
     fn unknown_keys_are_errors_wherever_they_are() {
         Jail::expect_with(|jail| {
             jail.create_file("a.toml", "[grpc]\nlistne = \"127.0.0.1:1\"\n")?;

@@ -2,7 +2,7 @@
 
 use super::raw::ConfigError;
 use crate::fleet::Registration;
-use crate::ingest::{Engine, RankEndpoint, WorkerSpec};
+use crate::ingest::{Engine, HashChoice, RankEndpoint, WorkerSpec};
 use serde::{Deserialize, Serialize};
 
 /// Data-parallel ranks that one worker may ask for in short form; the fleet's own limit comes after.
@@ -42,12 +42,17 @@ pub struct RawWorker {
     /// The engine hashes pairs of tokens.
     #[serde(default)]
     pub bigram: bool,
-    /// Recompute one of this many stores the engine's own way; 0 for never.
-    #[serde(default)]
-    pub hash_check_every: u32,
-    /// The engine's hash seed.
+    /// Recompute one of this many stores the engine's own way; 0 for never. None stands for 16 if `hash_scheme` names a
+    /// scheme, else for 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash_check_every: Option<u32>,
+    /// The engine's hash seed (`PYTHONHASHSEED`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash_seed: Option<String>,
+    /// How the engine names its blocks, for example `vllm:sha256_cbor:seed=42` or `sglang:dynamo`; `off` for no check.
+    /// None stands for the engine's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash_scheme: Option<String>,
 }
 
 impl RawWorker {
@@ -72,8 +77,9 @@ impl RawWorker {
                 "topic" => worker.topic = value.into(),
                 "report_mode_full" => worker.report_mode_full = truth()?,
                 "bigram" => worker.bigram = truth()?,
-                "hash_check_every" => worker.hash_check_every = number()?,
+                "hash_check_every" => worker.hash_check_every = Some(number()?),
                 "hash_seed" => worker.hash_seed = some(),
+                "hash_scheme" => worker.hash_scheme = some(),
                 other => return Err(error(format!("unknown key {other:?}"))),
             }
         }
@@ -92,6 +98,8 @@ impl RawWorker {
             "sglang" => Engine::Sglang,
             other => return Err(error("engine", format!("{other:?} is none of auto, vllm, sglang"))),
         };
+        let hash_scheme = HashChoice::from_setting(self.hash_scheme.as_deref())
+            .map_err(|reason| error("hash_scheme", reason.to_string()))?;
         let dp_size = self.dp_size.unwrap_or(1);
         if !(1..=DP_SIZE_MAX).contains(&dp_size) {
             return Err(error("dp_size", format!("{dp_size} is outside 1..={DP_SIZE_MAX}")));
@@ -118,8 +126,9 @@ impl RawWorker {
                 topic: self.topic.clone(),
                 report_mode_full: self.report_mode_full,
                 bigram: self.bigram,
-                hash_check_every: self.hash_check_every,
+                hash_check_every: hash_scheme.every(self.hash_check_every),
                 hash_seed: self.hash_seed.clone(),
+                hash_scheme,
             },
             pushed_ranks,
         })
@@ -141,6 +150,7 @@ fn rank_address(endpoint: &str, rank: u32) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ingest::HASH_CHECK_EVERY_DEFAULT;
 
     #[test]
     fn a_flag_says_what_a_file_says() {
@@ -156,6 +166,25 @@ mod tests {
     }
 
     #[test]
+    fn a_hash_scheme_is_read_from_flags_and_files_alike() {
+        let flag = "id=w,model=m,block_size=16,engine=vllm,hash_scheme=vllm:sha256_cbor:seed=42";
+        let from_flag = RawWorker::from_flag(flag).unwrap();
+        let file = "id='w'\nmodel='m'\nblock_size=16\nengine='vllm'\nhash_scheme='vllm:sha256_cbor:seed=42'";
+        assert_eq!(toml::from_str::<RawWorker>(file).unwrap(), from_flag);
+        let worker = from_flag.resolve().unwrap().worker;
+        assert_eq!(worker.hash_scheme, "vllm:sha256_cbor:seed=42".parse().unwrap());
+        assert_eq!(worker.hash_check_every, HASH_CHECK_EVERY_DEFAULT);
+        let every = |more: &str| {
+            let worker = RawWorker::from_flag(&format!("id=w,model=m,block_size=16{more}")).unwrap();
+            worker.resolve().unwrap().worker.hash_check_every
+        };
+        assert_eq!(every(""), 0);
+        assert_eq!(every(",hash_check_every=3"), 3);
+        assert_eq!(every(",hash_check_every=3,hash_scheme=off"), 0);
+        assert_eq!(every(",hash_check_every=0,hash_scheme=sglang"), 0);
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (flag, expected) in [
             ("id", "not key=value"),
@@ -163,6 +192,9 @@ mod tests {
             ("id=a,block_size=x", "block_size"),
             ("id=a,bigram=maybe", "bigram"),
             ("id=a,engine=tgi", "tgi"),
+            ("id=a,hash_scheme=vllm:sha1", "workers[a].hash_scheme"),
+            ("id=a,hash_scheme=vllm:sha1", "off, sglang, sglang:dynamo"),
+            ("id=a,hash_scheme=", "workers[a].hash_scheme"),
             ("id=a,dp_size=0", "dp_size"),
             ("id=a,replay=tcp://h:1", "without events"),
             ("id=a,events=ipc:///x,dp_size=2", "no port"),

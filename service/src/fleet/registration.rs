@@ -90,6 +90,10 @@ impl Registration {
         if self.feeds().len() != ranks {
             return Err(FleetError::Invalid { field: "worker.ranks", reason: "a rank is named twice".into() });
         }
+        text("worker.hash_seed", worker.hash_seed.as_deref().unwrap_or_default(), limits)?;
+        if let Some(reason) = worker.hash_scheme.contradiction(worker.engine, worker.hash_seed.as_deref()) {
+            return Err(FleetError::Invalid { field: "worker.hash_scheme", reason: reason.into() });
+        }
         for endpoint in &worker.ranks {
             address("worker.ranks.events_endpoint", &endpoint.events, limits)?;
             if let Some(replay) = &endpoint.replay {
@@ -127,7 +131,7 @@ fn address(field: &'static str, value: &str, limits: &FleetLimits) -> Result<(),
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::ingest::Engine;
+    use crate::ingest::{Engine, HashChoice};
 
     pub(crate) fn pushed(id: &str, model: &str, block_size: u32) -> Registration {
         Registration {
@@ -143,6 +147,7 @@ pub(crate) mod tests {
                 bigram: false,
                 hash_check_every: 0,
                 hash_seed: None,
+                hash_scheme: HashChoice::default(),
             },
             pushed_ranks: vec![0],
         }
@@ -163,7 +168,14 @@ pub(crate) mod tests {
         too_many.pushed_ranks = vec![2, 3];
         let mut none = pushed("w", "m", 4);
         none.pushed_ranks.clear();
+        let mut other_engine = pushed("w", "m", 4);
+        other_engine.worker.hash_scheme = "sglang".parse().unwrap();
+        other_engine.worker.engine = Engine::Vllm;
+        let mut long_seed = pushed("w", "m", 4);
+        long_seed.worker.hash_seed = Some("7".repeat(41));
         let cases = [
+            (other_engine, "worker.hash_scheme"),
+            (long_seed, "worker.hash_seed"),
             (pushed("", "m", 4), "worker.id"),
             (pushed(&"w".repeat(41), "m", 4), "worker.id"),
             (pushed("a\nb", "m", 4), "worker.id"),

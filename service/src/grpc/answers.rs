@@ -199,8 +199,9 @@ fn worker_spec(registration: &Registration) -> proto::WorkerSpec {
         report_mode_full: worker.report_mode_full,
         topic: worker.topic.clone(),
         bigram: worker.bigram,
-        hash_check_every: worker.hash_check_every,
+        hash_check_every: Some(worker.hash_check_every),
         hash_seed: worker.hash_seed.clone(),
+        hash_scheme: worker.hash_scheme.setting().map(str::to_owned),
     }
 }
 

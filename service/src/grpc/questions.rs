@@ -4,7 +4,7 @@ use super::error::ServiceError;
 use super::limits::GrpcLimits;
 use super::proto;
 use crate::fleet::{PushBatch, PushHeader, RankEntry, Registration};
-use crate::ingest::{Engine, RankEndpoint, WorkerSpec};
+use crate::ingest::{Engine, HashChoice, RankEndpoint, WorkerSpec};
 use crate::lookup::{ItemText, NamespaceText, Prompt, Question, RankChoice, TierSet};
 use crate::ops::Op;
 use crate::wire::{ContentHasher, MultimodalItem, Namespace, Prompt as HashedPrompt};
@@ -185,6 +185,8 @@ pub fn registration_from_proto(spec: proto::WorkerSpec) -> Result<Registration, 
         Ok(proto::Engine::Sglang) => Engine::Sglang,
         Err(_) => return Err(ServiceError::invalid("worker.engine", format!("unknown value {}", spec.engine))),
     };
+    let hash_scheme = HashChoice::from_setting(spec.hash_scheme.as_deref())
+        .map_err(|error| ServiceError::invalid("worker.hash_scheme", error.to_string()))?;
     let mut pushed_ranks = Vec::new();
     let mut ranks = Vec::new();
     for rank in spec.ranks {
@@ -216,8 +218,9 @@ pub fn registration_from_proto(spec: proto::WorkerSpec) -> Result<Registration, 
             topic: spec.topic,
             report_mode_full: spec.report_mode_full,
             bigram: spec.bigram,
-            hash_check_every: spec.hash_check_every,
+            hash_check_every: hash_scheme.every(spec.hash_check_every),
             hash_seed: spec.hash_seed,
+            hash_scheme,
         },
         pushed_ranks,
     })

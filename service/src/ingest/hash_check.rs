@@ -4,9 +4,9 @@
 //! Whole chains are sampled: one in so many stores without a parent, and whatever continues one that was checked.
 
 use super::counters::Counters;
-use super::spec::{Engine, WorkerSpec};
-use crate::wire::engine::{ExtraForm, SglangScheme, VllmScheme, VllmSeed};
-use crate::wire::{HashScheme, Stored, Verdict, Verifier};
+use super::hash_choice::scheme;
+use super::spec::WorkerSpec;
+use crate::wire::{Stored, Verdict, Verifier};
 
 /// Digests remembered for one rank, about 50 bytes each.
 const DIGESTS_MAX: usize = 16_384;
@@ -19,17 +19,9 @@ pub(super) struct HashCheck {
 }
 
 impl HashCheck {
-    /// None if the registration asks for no check, or does not say which engine it is.
+    /// None if the registration asks for no check, or says neither which engine nor which scheme it is.
     pub(super) fn new(spec: &WorkerSpec) -> Option<Self> {
-        let scheme = match spec.engine {
-            _ if spec.hash_check_every == 0 => return None,
-            Engine::Auto => return None,
-            Engine::Vllm => {
-                let seed = spec.hash_seed.clone().map_or(VllmSeed::EngineDefault, VllmSeed::Text);
-                HashScheme::Vllm(VllmScheme::named("sha256", seed, ExtraForm::default())?)
-            }
-            Engine::Sglang => HashScheme::Sglang(SglangScheme::default()),
-        };
+        let scheme = scheme(spec)?;
         Some(Self { verifier: Verifier::new(scheme, DIGESTS_MAX), every: spec.hash_check_every, roots: 0 })
     }
 

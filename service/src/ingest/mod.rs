@@ -3,6 +3,7 @@
 mod counters;
 pub mod cursor;
 mod hash_check;
+mod hash_choice;
 pub mod normalize;
 mod rank;
 pub mod socket;
@@ -11,6 +12,7 @@ mod status;
 mod subscriber;
 
 pub use counters::Counters;
+pub use hash_choice::{HASH_CHECK_EVERY_DEFAULT, HASH_SCHEME_BYTES_MAX, HashChoice, HashChoiceError};
 pub use rank::{Now, Rank, RankInput, RankOutput};
 pub use spec::{Engine, IngestLimits, RankEndpoint, WorkerSpec};
 pub use status::{RankStatus, Trust};

@@ -2,6 +2,7 @@
 //!
 //! The layers above turn flags, files and RPCs into these; ingest sees nothing else of them.
 
+use super::hash_choice::HashChoice;
 use crate::wire::DecodeLimits;
 use std::time::Duration;
 
@@ -52,8 +53,10 @@ pub struct WorkerSpec {
     pub bigram: bool,
     /// Recompute one of this many stored events the engine's own way, and count whether the hashes agree; 0 for never.
     pub hash_check_every: u32,
-    /// The engine's hash seed (`PYTHONHASHSEED`), where it is set.
+    /// The engine's hash seed (`PYTHONHASHSEED`), where it is set. Used where `hash_scheme` names no seed.
     pub hash_seed: Option<String>,
+    /// Which scheme the recomputation follows.
+    pub hash_scheme: HashChoice,
 }
 
 /// Bounds and deadlines of ingest, the same for every rank. Reaching one is counted and shown in the rank's status.

@@ -8,7 +8,7 @@ use kvatlas_index::{
     RankSlot, Reader, Residency, Store, Tier,
 };
 use kvatlas_service::ingest::{
-    Engine, IngestLimits, Now, Rank, RankEndpoint, RankInput, RankOutput, RankStatus, WorkerSpec,
+    Engine, HashChoice, IngestLimits, Now, Rank, RankEndpoint, RankInput, RankOutput, RankStatus, WorkerSpec,
 };
 use kvatlas_service::ops::{Applied, Op, OpBatch};
 use kvatlas_service::wire::{ContentHasher, HashMode, MultimodalItem, Namespace, Prompt};
@@ -104,6 +104,7 @@ pub fn spec(block_size: u32) -> WorkerSpec {
         bigram: false,
         hash_check_every: 0,
         hash_seed: None,
+        hash_scheme: HashChoice::default(),
     }
 }
 

@@ -35,7 +35,8 @@ pub(crate) async fn workers(args: WorkersArgs) -> Result<(), Box<dyn Error>> {
         println!("{:#}", json!({ "workers": workers }));
         return Ok(());
     }
-    let mut rows = table(&["worker", "model", "group", "block", "rank", "trust", "cursor", "newest event", "detail"]);
+    let mut rows =
+        table(&["worker", "model", "group", "block", "rank", "trust", "cursor", "newest event", "hashes", "detail"]);
     for worker in &answer.workers {
         let spec = worker.spec.clone().unwrap_or_default();
         for rank in &worker.ranks {
@@ -50,6 +51,7 @@ pub(crate) async fn workers(args: WorkersArgs) -> Result<(), Box<dyn Error>> {
                 trust_name(rank.trust).into(),
                 figure(cursor),
                 figure(age(rank.last_event_age_ms)),
+                hashes(rank).into(),
                 detail.trim().into(),
             ]);
         }
@@ -57,6 +59,17 @@ pub(crate) async fn workers(args: WorkersArgs) -> Result<(), Box<dyn Error>> {
     println!("{rows}");
     println!("{} workers", answer.workers.len());
     Ok(())
+}
+
+/// What the sampled hash check found, in a table's cell; `-` if nothing was checked.
+fn hashes(rank: &proto::RankStatus) -> String {
+    let count = |reason| rank.counters.iter().find(|c| c.reason == reason).map_or(0, |c| c.count);
+    match (count("hash_match"), count("hash_mismatch"), count("hash_unverifiable")) {
+        (0, 0, 0) => "-".to_owned(),
+        (0, 0, unverifiable) => format!("{unverifiable} unverifiable"),
+        (agree, 0, _) => format!("{agree} agree"),
+        (agree, differ, _) => format!("!! {differ} of {} differ", agree.saturating_add(differ)),
+    }
 }
 
 fn worker_json(worker: &proto::WorkerStatus) -> serde_json::Value {
@@ -73,6 +86,7 @@ fn worker_json(worker: &proto::WorkerStatus) -> serde_json::Value {
     });
     json!({
         "id": spec.id, "model": spec.model, "routing_group": spec.routing_group, "block_size": spec.block_size,
+        "hash_scheme": spec.hash_scheme, "hash_check_every": spec.hash_check_every,
         "generation": worker.generation, "static": worker.is_static, "ranks": ranks.collect::<Vec<_>>(),
     })
 }
@@ -119,4 +133,23 @@ pub(crate) async fn status(args: StatusArgs) -> Result<(), Box<dyn Error>> {
     }
     println!("{rows}");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{hashes, proto};
+
+    #[test]
+    fn differing_hashes_are_marked() {
+        let cell = |counts: [u64; 3]| {
+            let reasons = ["hash_match", "hash_mismatch", "hash_unverifiable"];
+            let counters = reasons.iter().zip(counts).filter(|(_, count)| *count > 0);
+            let counters = counters.map(|(reason, count)| proto::Counter { reason: (*reason).into(), count }).collect();
+            hashes(&proto::RankStatus { counters, ..proto::RankStatus::default() })
+        };
+        assert_eq!(cell([0, 0, 0]), "-");
+        assert_eq!(cell([7, 0, 2]), "7 agree");
+        assert_eq!(cell([0, 0, 2]), "2 unverifiable");
+        assert_eq!(cell([7, 3, 2]), "!! 3 of 10 differ");
+    }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::ingest::HashChoice;
 use crate::ingest::spec::{Engine, RankEndpoint};
 use crate::wire::{DecodeLimits, decode_batch};
 
@@ -52,6 +53,7 @@ impl Rig {
             bigram: false,
             hash_check_every: 0,
             hash_seed: None,
+            hash_scheme: HashChoice::default(),
         };
         change(&mut spec);
         Self { normalizer: Normalizer::new(&spec, &IngestLimits::default()), effect: Effect::default() }
