@@ -323,8 +323,33 @@ impl Pair {
                 alone(&want, &got)
             ));
         }
+        if residency == Residency::PerTier && filter.is_none() {
+            self.compare_walk(query, &want)?;
+        }
         self.seen.answer(&want);
         Ok(())
+    }
+
+    /// The walk of one rank, drawn by the query: its steps are contiguous, and what it holds from the front is the answer.
+    fn compare_walk(&mut self, query: &[ContentHash], answer: &[HolderDepth]) -> Result<(), Difference> {
+        let drawn = query.iter().fold(query.len() as u64, |a, c| a.rotate_left(5) ^ c.0);
+        let seat = self.seats[drawn as usize % self.seats.len()];
+        let tier = Tier::ALL[(drawn >> 32) as usize % Tier::COUNT];
+        if seat.slot.is_none() {
+            return Ok(());
+        }
+        let mut steps = Vec::new();
+        same("outcome of a walk", self.reader.walk(query, seat.key, tier, &mut steps), Outcome::Exact)?;
+        let (mut from, mut blocks, mut unbroken) = (0, 0, true);
+        for step in &steps {
+            same("where a step begins", step.from, from)?;
+            same("a step's blocks", (step.matched > 0, step.held <= step.matched), (true, true))?;
+            from += step.matched;
+            blocks += if unbroken { step.held } else { 0 };
+            unbroken &= step.held == step.matched;
+        }
+        let want = answer.iter().find(|h| h.rank == seat.key && h.tier == tier).map_or(0, |h| h.blocks);
+        same("blocks of a walk", (seat.key, tier, blocks), (seat.key, tier, want))
     }
 
     /// The index's answer, sorted. What the caller had in its buffer must still be there.
