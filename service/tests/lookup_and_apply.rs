@@ -188,7 +188,7 @@ async fn pushed_batches_are_applied_once_and_in_order() {
     let expected = [
         (Ack::Applied, 1, Trust::Exact),
         (Ack::Duplicate, 1, Trust::Exact),
-        (Ack::Gap, 1, Trust::Exact),
+        (Ack::Gap, 1, Trust::Degraded),
         (Ack::Fenced, 0, Trust::Unspecified),
         (Ack::UnknownRank, 0, Trust::Unspecified),
         (Ack::Applied, 6, Trust::Degraded),

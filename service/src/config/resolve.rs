@@ -5,7 +5,7 @@ use crate::fleet::{FleetLimits, Registration};
 use crate::grpc::GrpcLimits;
 use crate::ingest::IngestLimits;
 use crate::lanes::LaneSettings;
-use crate::lookup::LookupLimits;
+use crate::lookup::{ItemLimits, LookupLimits};
 use crate::wire::DecodeLimits;
 use kvatlas_index::IndexConfig;
 use std::net::SocketAddr;
@@ -114,7 +114,15 @@ fn lookup(raw: &Raw) -> Result<LookupLimits, ConfigError> {
         tokens_max: at_least_1("limits.lookup_tokens_max", limits.lookup_tokens_max)?,
         blocks_max: at_least_1("limits.lookup_blocks_max", limits.lookup_blocks_max)?,
         holders_max: at_least_1("limits.lookup_holders_max", limits.lookup_holders_max)?,
+        items: items(raw)?,
+    })
+}
+
+fn items(raw: &Raw) -> Result<ItemLimits, ConfigError> {
+    let limits = &raw.limits;
+    Ok(ItemLimits {
         items_max: limits.lookup_items_max,
+        item_blocks_max: at_least_1("limits.lookup_item_blocks_max", limits.lookup_item_blocks_max)?,
     })
 }
 
@@ -125,6 +133,7 @@ fn grpc(raw: &Raw) -> Result<GrpcLimits, ConfigError> {
         lookups_in_flight_max: at_least_1("limits.lookups_in_flight_max", limits.lookups_in_flight_max)?,
         lookups_per_batch_max: at_least_1("limits.lookups_per_batch_max", limits.lookups_per_batch_max)?,
         events_per_batch_max: at_least_1("limits.events_per_batch_max", limits.events_per_batch_max)?,
+        items: items(raw)?,
         event_blocks_max: at_least_1("limits.event_blocks_max", limits.event_blocks_max)?,
         explain_ranks_max: at_least_1("limits.explain_ranks_max", limits.explain_ranks_max)?,
         streams_per_connection_max: limits.streams_per_connection_max.max(1),

@@ -49,8 +49,6 @@ impl RankSink for LaneSink {
     }
 
     fn publish(&mut self, status: RankStatus) {
-        if !self.rank.is_closed() {
-            self.events.publish_status(&self.rank, status);
-        }
+        self.events.publish_status(&self.rank, status);
     }
 }

@@ -14,6 +14,10 @@ use std::collections::BTreeMap;
 pub(super) struct PushState {
     cursor: PushCursor,
     counters: BTreeMap<&'static str, u64>,
+    /// Content for which the index had no room, since the last clear: why.
+    lost: Option<&'static str>,
+    last_event_ms: Option<u64>,
+    last_event_engine_time: Option<f64>,
 }
 
 /// One batch for one rank, its events turned into operations already.
@@ -52,20 +56,62 @@ pub(super) async fn push(
     let mut state = rank.push.as_ref()?.lock().await;
     let verdict = state.cursor.judge(batch.header);
     let applied = match verdict {
-        PushVerdict::Apply { clear_first } => match apply(rank, batch, clear_first, &mut state, events).await {
+        PushVerdict::Apply { clear_first } => match apply(rank, batch, clear_first, &mut state).await {
             Ok(applied) => applied,
             Err(error) => return Some(Err(error)),
         },
-        PushVerdict::Duplicate => count(&mut state, "duplicate_batches"),
-        PushVerdict::Gap => count(&mut state, "gap_batches"),
+        PushVerdict::Duplicate => {
+            state.count("duplicate_batches", 1);
+            Applied::default()
+        }
+        PushVerdict::Gap => {
+            state.count("gap_batches", 1);
+            state.cursor.refused(batch.header);
+            Applied::default()
+        }
     };
-    let PushCursor { cursor, trust, .. } = state.cursor;
-    Some(Ok(PushOutcome { verdict, applied, cursor, expected: state.cursor.expected(), trust }))
+    events.publish_status(rank, state.status(rank));
+    let cursor = &state.cursor;
+    Some(Ok(PushOutcome {
+        verdict,
+        applied,
+        cursor: cursor.cursor,
+        expected: cursor.expected(),
+        trust: cursor.trust(),
+    }))
 }
 
-fn count(state: &mut PushState, reason: &'static str) -> Applied {
-    *state.counters.entry(reason).or_default() += 1;
-    Applied::default()
+impl PushState {
+    fn count(&mut self, reason: &'static str, count: u64) {
+        if count > 0 {
+            let sum = self.counters.entry(reason).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
+
+    fn status(&self, rank: &RankEntry) -> RankStatus {
+        let trust = self.cursor.trust();
+        let detail = match trust {
+            Trust::Partial => Some("the first batch was not the publisher's first".to_owned()),
+            Trust::Degraded if self.lost.is_some() => self.lost.map(str::to_owned),
+            Trust::Degraded if self.cursor.waits() => {
+                Some(format!("later batches were refused until batch {} comes", self.cursor.expected()))
+            }
+            Trust::Degraded => Some("batches were lost".to_owned()),
+            _ => None,
+        };
+        RankStatus {
+            trust,
+            upper_bound: rank.report_mode_full.then_some("report mode full: reused blocks are announced like new ones"),
+            incarnation: self.cursor.incarnation,
+            cursor: self.cursor.cursor,
+            connected: false,
+            last_event_ms: self.last_event_ms,
+            last_event_engine_time: self.last_event_engine_time,
+            detail,
+            counters: self.counters.clone(),
+        }
+    }
 }
 
 async fn apply(
@@ -73,7 +119,6 @@ async fn apply(
     batch: PushBatch,
     clear_first: bool,
     state: &mut PushState,
-    events: &FleetEvents,
 ) -> Result<Applied, LaneError> {
     let PushBatch { header, published_at, mut ops } = batch;
     let cleared_all = ops.iter().any(|op| matches!(op, Op::Clear { tier: None }));
@@ -81,35 +126,24 @@ async fn apply(
         ops.insert(0, Op::Clear { tier: None });
     }
     let applied = rank.lane.apply(OpBatch { sequence: Some(header.sequence), ops }).await?;
-    state.cursor.applied(header, cleared_all, applied.limit_reached > 0);
-    add_counters(&mut state.counters, &applied);
-    let PushCursor { cursor, trust, incarnation } = state.cursor;
-    let detail = match trust {
-        Trust::Partial => Some("the first batch was not the publisher's first".to_owned()),
-        Trust::Degraded if applied.limit_reached > 0 => {
-            Some("a memory limit was reached and the rank cleared".to_owned())
+    let lost = match applied {
+        Applied { limit_reached: 1.., .. } => Some("a memory limit was reached and the rank cleared"),
+        Applied { orphans_dropped: 1.., .. } => {
+            Some("blocks without a known parent were dropped: too many are waiting")
         }
-        Trust::Degraded => rank.status.full().detail.clone().or(Some("batches were lost".to_owned())),
         _ => None,
     };
-    events.publish_status(
-        rank,
-        RankStatus {
-            trust,
-            upper_bound: rank.report_mode_full.then_some("report mode full: reused blocks are announced like new ones"),
-            incarnation,
-            cursor,
-            connected: false,
-            last_event_ms: Some(now_ms()),
-            last_event_engine_time: published_at,
-            detail,
-            counters: state.counters.clone(),
-        },
-    );
+    state.cursor.applied(header, cleared_all, lost.is_some());
+    if lost.is_some() || header.reset || cleared_all {
+        state.lost = lost;
+    }
+    state.last_event_ms = Some(now_ms());
+    state.last_event_engine_time = published_at.filter(|at| at.is_finite());
+    add_counters(state, &applied);
     Ok(applied)
 }
 
-fn add_counters(counters: &mut BTreeMap<&'static str, u64>, applied: &Applied) {
+fn add_counters(state: &mut PushState, applied: &Applied) {
     let did = [
         ("batches", 1),
         ("stored", applied.stored),
@@ -127,8 +161,6 @@ fn add_counters(counters: &mut BTreeMap<&'static str, u64>, applied: &Applied) {
         ("cleared", applied.cleared),
     ];
     for (reason, count) in did {
-        if count > 0 {
-            *counters.entry(reason).or_default() += count;
-        }
+        state.count(reason, count);
     }
 }

@@ -8,7 +8,7 @@
 //! | sequence ≤ cursor | | duplicate |
 //! | sequence = cursor + 1 | | apply, trust as it was |
 //! | sequence > cursor + 1, `lost_before` | | apply, degraded |
-//! | sequence > cursor + 1 | | gap: nothing is done until the expected one arrives |
+//! | sequence > cursor + 1 | | gap: nothing is done until the expected one arrives, degraded until the cursor is there |
 
 use crate::ingest::Trust;
 
@@ -41,11 +41,29 @@ pub enum PushVerdict {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct PushCursor {
     pub(super) cursor: Option<u64>,
-    pub(super) trust: Trust,
+    /// What is known about everything up to the cursor.
+    standing: Trust,
     pub(super) incarnation: u64,
+    /// Highest sequence that was refused for what is missing before it.
+    ahead: Option<u64>,
 }
 
 impl PushCursor {
+    /// How far the rank can be believed: a batch that is known to exist but cannot be applied yet makes it degraded.
+    pub(super) fn trust(&self) -> Trust {
+        if self.standing == Trust::Exact && self.waits() { Trust::Degraded } else { self.standing }
+    }
+
+    /// Whether batches are missing that may still come.
+    pub(super) fn waits(&self) -> bool {
+        self.ahead > self.cursor
+    }
+
+    /// A batch was refused with [`PushVerdict::Gap`].
+    pub(super) fn refused(&mut self, header: PushHeader) {
+        self.ahead = self.ahead.max(Some(header.sequence));
+    }
+
     /// The sequence that the cursor waits for.
     pub(super) fn expected(&self) -> u64 {
         self.cursor.map_or(0, |c| c.saturating_add(1))
@@ -65,19 +83,20 @@ impl PushCursor {
     }
 
     /// A batch was applied. `cleared_all`: it contains a clear of all tiers, so nothing from before matters any more.
-    /// `limit_reached`: the index had no room, and the rank was cleared by us, not by the engine.
-    pub(super) fn applied(&mut self, header: PushHeader, cleared_all: bool, limit_reached: bool) {
+    /// `lost`: the index had no room for all of it.
+    pub(super) fn applied(&mut self, header: PushHeader, cleared_all: bool, lost: bool) {
         let contiguous = header.sequence == self.expected();
-        self.trust = match (self.cursor, contiguous) {
-            _ if limit_reached => Trust::Degraded,
+        self.standing = match (self.cursor, contiguous) {
+            _ if lost => Trust::Degraded,
             _ if header.reset || cleared_all => Trust::Exact,
             (None, true) => Trust::Exact,
             (None, false) if !header.lost_before => Trust::Partial,
-            (Some(_), true) => self.trust,
+            (Some(_), true) => self.standing,
             (_, false) => Trust::Degraded,
         };
         if header.reset || self.cursor.is_none() {
             self.incarnation += 1;
+            self.ahead = None;
         }
         self.cursor = Some(header.sequence);
     }
@@ -95,8 +114,10 @@ mod tests {
 
     fn feed(cursor: &mut PushCursor, header: PushHeader) -> PushVerdict {
         let verdict = cursor.judge(header);
-        if matches!(verdict, PushVerdict::Apply { .. }) {
-            cursor.applied(header, false, false);
+        match verdict {
+            PushVerdict::Apply { .. } => cursor.applied(header, false, false),
+            PushVerdict::Gap => cursor.refused(header),
+            PushVerdict::Duplicate => {}
         }
         verdict
     }
@@ -108,33 +129,39 @@ mod tests {
         let mut cursor = PushCursor::default();
         let verdicts = [0, 1, 1, 0, 2].map(|s| feed(&mut cursor, at(s)));
         assert_eq!(verdicts, [APPLY, APPLY, PushVerdict::Duplicate, PushVerdict::Duplicate, APPLY]);
-        assert_eq!(cursor, PushCursor { cursor: Some(2), trust: Trust::Exact, incarnation: 1 });
+        assert_eq!((cursor.cursor, cursor.trust(), cursor.incarnation), (Some(2), Trust::Exact, 1));
     }
 
     #[test]
     fn a_gap_waits_until_it_is_filled_or_given_up() {
         let mut cursor = PushCursor::default();
-        let verdicts = [0, 2, 3, 1, 2].map(|s| feed(&mut cursor, at(s)));
-        assert_eq!(verdicts, [APPLY, PushVerdict::Gap, PushVerdict::Gap, APPLY, APPLY]);
-        assert_eq!((cursor.trust, cursor.expected()), (Trust::Exact, 3));
+        let verdicts = [0, 2, 3, 1, 2].map(|s| (feed(&mut cursor, at(s)), cursor.trust()));
+        let (exact, degraded) = (Trust::Exact, Trust::Degraded);
+        let gap = PushVerdict::Gap;
+        assert_eq!(
+            verdicts,
+            [(APPLY, exact), (gap, degraded), (gap, degraded), (APPLY, degraded), (APPLY, degraded)],
+            "batch 3 is known to exist"
+        );
+        assert_eq!((feed(&mut cursor, at(3)), cursor.trust(), cursor.expected()), (APPLY, exact, 4));
         assert_eq!(feed(&mut cursor, PushHeader { lost_before: true, ..at(9) }), APPLY);
-        assert_eq!((cursor.trust, cursor.expected()), (Trust::Degraded, 10));
+        assert_eq!((cursor.trust(), cursor.expected()), (Trust::Degraded, 10));
         assert_eq!(feed(&mut cursor, at(10)), APPLY);
-        assert_eq!(cursor.trust, Trust::Degraded);
+        assert_eq!(cursor.trust(), Trust::Degraded);
         cursor.applied(at(11), true, false);
-        assert_eq!(cursor.trust, Trust::Exact);
+        assert_eq!(cursor.trust(), Trust::Exact);
     }
 
     #[test]
     fn a_late_start_is_partial_and_a_reset_is_a_new_life() {
         let mut cursor = PushCursor::default();
         assert_eq!(feed(&mut cursor, at(500)), APPLY);
-        assert_eq!((cursor.trust, cursor.incarnation), (Trust::Partial, 1));
+        assert_eq!((cursor.trust(), cursor.incarnation), (Trust::Partial, 1));
         let reset = PushHeader { reset: true, ..at(0) };
         assert_eq!(feed(&mut cursor, reset), PushVerdict::Apply { clear_first: true });
-        assert_eq!(cursor, PushCursor { cursor: Some(0), trust: Trust::Exact, incarnation: 2 });
+        assert_eq!((cursor.cursor, cursor.trust(), cursor.incarnation), (Some(0), Trust::Exact, 2));
         cursor.applied(at(1), true, true);
-        assert_eq!(cursor.trust, Trust::Degraded);
+        assert_eq!(cursor.trust(), Trust::Degraded);
     }
 
     #[test]

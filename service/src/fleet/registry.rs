@@ -44,8 +44,12 @@ pub enum FleetEvent {
 pub(super) struct FleetEvents(broadcast::Sender<FleetEvent>);
 
 impl FleetEvents {
-    /// Publishes a rank's status and tells watchers if its trust changed. One writer for a rank at a time.
+    /// Publishes a rank's status and tells watchers if its trust changed. One writer for a rank at a time. A rank that was
+    /// closed says nothing any more: its worker's name may be another registration's.
     pub(super) fn publish_status(&self, rank: &RankEntry, status: RankStatus) {
+        if rank.is_closed() {
+            return;
+        }
         let (to, detail) = (status.trust, status.detail.clone());
         let from = rank.status.publish(status).trust;
         if from != to {

@@ -9,6 +9,9 @@ use tonic::{Code, Status};
 /// Milliseconds after which a refused lookup may be tried again (`grpc-retry-pushback-ms`).
 const RETRY_PUSHBACK_MS: &str = "20";
 
+/// Bytes of a message; percent-encoded it is up to three times as long, and clients take 16 KiB of headers.
+const MESSAGE_BYTES_MAX: usize = 1024;
+
 /// Why a call failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ServiceError {
@@ -55,6 +58,17 @@ impl ServiceError {
         Self::Invalid { field, reason: reason.into() }
     }
 
+    /// What went wrong, in at most [`MESSAGE_BYTES_MAX`] bytes and a mark: a message travels in a header, and callers' own
+    /// names are part of it.
+    pub fn message(&self) -> String {
+        let mut message = self.to_string();
+        if message.len() > MESSAGE_BYTES_MAX {
+            message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+            message.push_str(" ... (cut)");
+        }
+        message
+    }
+
     /// The status code of each way to fail.
     pub fn code(&self) -> Code {
         match self {
@@ -88,7 +102,7 @@ fn fleet_code(error: &FleetError) -> Code {
 
 impl From<ServiceError> for Status {
     fn from(error: ServiceError) -> Self {
-        let mut status = Status::new(error.code(), error.to_string());
+        let mut status = Status::new(error.code(), error.message());
         if matches!(error, ServiceError::Busy { .. }) {
             status
                 .metadata_mut()

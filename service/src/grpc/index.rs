@@ -77,7 +77,7 @@ impl IndexApi {
         for (i, lookup) in batch.lookups.into_iter().enumerate() {
             let result = match self.answer(lookup) {
                 Ok(response) => Wire::Response(response),
-                Err(error) => Wire::Error(proto::LookupError { code: error.code() as i32, message: error.to_string() }),
+                Err(error) => Wire::Error(proto::LookupError { code: error.code() as i32, message: error.message() }),
             };
             results.push(proto::LookupResult { result: Some(result) });
             if i % LOOKUPS_PER_TURN == LOOKUPS_PER_TURN - 1 {

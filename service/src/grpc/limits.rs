@@ -1,5 +1,7 @@
 //! Limits of the gRPC face.
 
+use crate::lookup::ItemLimits;
+
 /// Every limit of the gRPC face. Reaching one is a status that names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GrpcLimits {
@@ -13,6 +15,8 @@ pub struct GrpcLimits {
     pub events_per_batch_max: usize,
     /// Blocks of one event.
     pub event_blocks_max: usize,
+    /// Multimodal items of a batch's stores.
+    pub items: ItemLimits,
     /// Ranks that one call explains.
     pub explain_ranks_max: usize,
     /// Streams of one connection.
@@ -29,6 +33,7 @@ impl Default for GrpcLimits {
             lookups_per_batch_max: 1024,
             events_per_batch_max: 65_536,
             event_blocks_max: 1 << 20,
+            items: ItemLimits::default(),
             explain_ranks_max: 1024,
             streams_per_connection_max: 256,
             stream_answers_max: 16,

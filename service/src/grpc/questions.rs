@@ -85,11 +85,12 @@ pub(super) fn push_batch(
     }
     let header = PushHeader { sequence: batch.sequence, reset: batch.reset, lost_before: batch.lost_before };
     let mut ops = Vec::with_capacity(len);
+    let mut item_blocks = 0;
     for event in batch.events {
         use proto::event::Event;
         match event.event {
             None => return Err(ServiceError::invalid("events.event", "required")),
-            Some(Event::Stored(stored)) => ops.extend(stored_op(rank, stored, limits)?),
+            Some(Event::Stored(stored)) => ops.extend(stored_op(rank, stored, limits, &mut item_blocks)?),
             Some(Event::Removed(removed)) => {
                 let names = names(removed.engine_hashes, limits)?;
                 ops.push(Op::Remove { tier: event_tier(removed.tier)?, names });
@@ -104,7 +105,12 @@ pub(super) fn push_batch(
 }
 
 /// A store of no blocks is nothing.
-fn stored_op(rank: &RankEntry, stored: proto::BlocksStored, limits: &GrpcLimits) -> Result<Option<Op>, ServiceError> {
+fn stored_op(
+    rank: &RankEntry,
+    stored: proto::BlocksStored,
+    limits: &GrpcLimits,
+    item_blocks: &mut usize,
+) -> Result<Option<Op>, ServiceError> {
     use proto::blocks_stored::Content;
     let tier = event_tier(stored.tier)?;
     let names = names(stored.engine_hashes, limits)?;
@@ -125,6 +131,7 @@ fn stored_op(rank: &RankEntry, stored: proto::BlocksStored, limits: &GrpcLimits)
         }
         Some(Content::ContentHashes(hashes)) => hashes.hashes.into_iter().map(ContentHash).collect(),
         Some(Content::TokenIds(tokens)) => {
+            *item_blocks = limits.items.check(&namespace, names.len(), rank.block_size, *item_blocks)?;
             store_contents(rank, parent.is_none(), names.len(), &tokens.ids, &namespace)?
         }
     };

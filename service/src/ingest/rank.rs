@@ -34,6 +34,8 @@ pub enum RankInput {
         /// Number of the request.
         request: u64,
     },
+    /// The socket refused to read a message, live or replayed, and the connection ended. Whatever was in it is lost.
+    Unreadable,
     /// Time passed.
     Tick,
 }
@@ -116,6 +118,11 @@ impl Rank {
                 None => return,
             },
             RankInput::ReplayFailed { request } => Input::ReplayFailed { request },
+            RankInput::Unreadable => {
+                self.counters.bump("unreadable_messages");
+                self.cursor.unreadable("a message was too large to be read");
+                return;
+            }
             RankInput::Tick => Input::Tick,
         };
         let mut outputs = std::mem::take(&mut self.outputs);

@@ -76,7 +76,7 @@ pub struct IngestLimits {
     pub repairable_batches_max: u64,
     /// A replay that says nothing for so long has failed.
     pub replay_silence_max: Duration,
-    /// A replay that takes longer than this in all has failed.
+    /// A replay that takes longer than this, all its requests together, has failed.
     pub replay_duration_max: Duration,
     /// Requests made to close one gap, as long as each gets further than the one before.
     pub replay_requests_max: u32,

@@ -39,7 +39,10 @@ fn refused(lane: &mut Lane, rank: RankSlot, error: IndexError, applied: &mut App
         | IndexError::ExtsFull { .. }
         | IndexError::NamesFull { .. }
         | IndexError::RanksFull { .. } => {
-            tracing::warn!(%error, "a memory limit of the index was reached: the rank is cleared");
+            // Once a batch: a publisher can fill one with operations that all meet the limit.
+            if applied.limit_reached == 0 {
+                tracing::warn!(%error, "a memory limit of the index was reached: the rank is cleared");
+            }
             applied.limit_reached += 1;
             if let Ok(cleared) = lane.clear(rank, None) {
                 add_cleared(applied, cleared);

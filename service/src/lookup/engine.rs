@@ -1,6 +1,7 @@
 //! The way of a lookup from question to answer.
 
 use super::answer::{Answer, Row};
+use super::items::ItemLimits;
 use super::question::{LookupError, NamespaceText, Prompt, Question, RankChoice};
 use crate::fleet::{Fleet, FleetView, Group, RankEntry};
 use crate::wire::{ContentHasher, MultimodalItem, Namespace, Prompt as HashedPrompt};
@@ -17,12 +18,12 @@ pub struct LookupLimits {
     /// Entries of the holder filter.
     pub holders_max: usize,
     /// Multimodal items of a prompt.
-    pub items_max: usize,
+    pub items: ItemLimits,
 }
 
 impl Default for LookupLimits {
     fn default() -> Self {
-        Self { tokens_max: 2 << 20, blocks_max: 1 << 20, holders_max: 8192, items_max: 4096 }
+        Self { tokens_max: 2 << 20, blocks_max: 1 << 20, holders_max: 8192, items: ItemLimits::default() }
     }
 }
 
@@ -58,6 +59,10 @@ impl LookupEngine {
         let view = self.fleet.view();
         let group = view.group(&question.model, &question.routing_group)?.clone();
         self.check(question)?;
+        if let Prompt::Tokens { ids, namespace } = &question.prompt {
+            let blocks = group.mode.full_blocks(ids.len(), group.block_size as usize);
+            self.limits.items.check(namespace, blocks, group.block_size, 0)?;
+        }
         let chosen = choose(&view, &group, &question.holders)?;
         self.with_scratch(|scratch| {
             let tail_tokens = hash_prompt(&group, &question.prompt, &mut scratch.contents);
@@ -96,11 +101,7 @@ impl LookupEngine {
             Prompt::ContentHashes(hashes) => {
                 list("content_hashes", hashes.len(), "limits.lookup_blocks_max", limits.blocks_max)
             }
-            Prompt::Tokens { ids, namespace } => {
-                list("token_ids", ids.len(), "limits.lookup_tokens_max", limits.tokens_max)?;
-                let items = namespace.items.len();
-                list("namespace.multimodal", items, "limits.lookup_items_max", limits.items_max)
-            }
+            Prompt::Tokens { ids, .. } => list("token_ids", ids.len(), "limits.lookup_tokens_max", limits.tokens_max),
         }
     }
 

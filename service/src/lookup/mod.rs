@@ -8,11 +8,13 @@
 mod answer;
 mod engine;
 mod explain;
+mod items;
 mod question;
 mod times;
 
 pub use answer::{Answer, Row};
 pub use engine::{LookupEngine, LookupLimits};
 pub use explain::{Explained, Finding, FindingKind, Stop, Why};
+pub use items::ItemLimits;
 pub use question::{ItemText, LookupError, NamespaceText, Prompt, Question, RankChoice, TierSet};
 pub use times::{BUCKETS_LEN, LookupTimes, TimesSum};

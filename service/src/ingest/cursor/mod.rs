@@ -164,7 +164,12 @@ impl Cursor {
             Input::Live { seq, payload } => self.on_live(now, seq, payload, out),
             Input::ReplayBatch { request, seq, payload } => {
                 if self.answers(now, request) {
-                    self.on_replay_batch(now, seq, payload, out);
+                    // Looked at here as well: where answers never stop coming, no tick gets its turn.
+                    if self.replay.as_ref().is_some_and(|replay| replay.is_overdue(now, &self.limits)) {
+                        self.on_tick(now, out);
+                    } else {
+                        self.on_replay_batch(now, seq, payload, out);
+                    }
                 }
             }
             Input::ReplayEnd { request } => {
@@ -196,6 +201,11 @@ impl Cursor {
         if self.last_clear.is_none_or(|clear| clear <= seq) {
             self.taint(Standing::Degraded, seq.saturating_add(1), why);
         }
+    }
+
+    /// A message was refused unread: the batch after the cursor, or a later one. A clear beyond it mends that.
+    pub fn unreadable(&mut self, why: &'static str) {
+        self.taint(Standing::Degraded, self.next().saturating_add(1), why);
     }
 
     /// The rank's blocks were dropped on the other side of the cursor (a memory limit).

@@ -36,6 +36,7 @@ pub(super) struct Replay {
     request: u64,
     /// Requests made for the same purpose, this one included.
     attempt: u32,
+    /// When the first of them was made.
     began: Duration,
     heard: Duration,
     /// A batch came back that is known, byte for byte; or none is known yet, so there is nothing to prove.
@@ -51,6 +52,11 @@ impl Replay {
     pub(super) fn deadline(&self, limits: &IngestLimits) -> Duration {
         (self.heard + limits.replay_silence_max).min(self.began + limits.replay_duration_max)
     }
+
+    /// Whether it has taken too long, all its requests together, however much it still has to say.
+    pub(super) fn is_overdue(&self, now: Duration, limits: &IngestLimits) -> bool {
+        now >= self.began + limits.replay_duration_max
+    }
 }
 
 impl Cursor {
@@ -63,11 +69,12 @@ impl Cursor {
         self.requests += 1;
         self.counters.bump("replay_requests");
         let request = self.requests;
+        let began = self.replay.as_ref().filter(|_| attempt > 1).map_or(now, |replay| replay.began);
         self.replay = Some(Replay {
             purpose,
             request,
             attempt,
-            began: now,
+            began,
             heard: now,
             proven: self.applied.is_none(),
             progressed: false,
@@ -150,12 +157,13 @@ impl Cursor {
     pub(super) fn on_replay_failed(&mut self, now: Duration, out: &mut Vec<Output>) {
         let Some(replay) = &self.replay else { return };
         out.push(Output::CancelReplay);
-        if replay.progressed && replay.attempt < self.limits.replay_requests_max {
+        let overdue = replay.is_overdue(now, &self.limits);
+        if !overdue && replay.progressed && replay.attempt < self.limits.replay_requests_max {
             let (purpose, attempt) = (replay.purpose, replay.attempt);
             self.ask(now, purpose, attempt + 1, out);
             return;
         }
-        if replay.proven && replay.answered {
+        if !overdue && replay.proven && replay.answered {
             // The batch at the cursor came, and after it nothing, not even the end marker: nothing more is there.
             self.counters.bump("replay_end_missing");
             self.finish(now, out);

@@ -159,6 +159,10 @@ impl Normalizer {
                 self.store(tier, stored, names, contents, out);
             }
             Err(StoreContentError::NoTokens) => self.placeholder(tier, stored, out),
+            Err(StoreContentError::BlockSize { event: 0, .. }) => {
+                self.counters.bump("zero_block_size");
+                effect.lost = Some("a store says that its blocks have no tokens");
+            }
             Err(StoreContentError::BlockSize { event, .. }) => self.wrong_size(event, stored, out),
             Err(StoreContentError::Mode { bigram }) => {
                 let words = match bigram {

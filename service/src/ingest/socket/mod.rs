@@ -45,6 +45,11 @@ pub enum SocketError {
 }
 
 impl SocketError {
+    /// Whether the peer sent a message that was not read because of its size: its content is lost.
+    pub const fn refused_a_message(&self) -> bool {
+        matches!(self, SocketError::TooLarge { .. } | SocketError::TooManyFrames { .. })
+    }
+
     /// The label in metrics.
     pub const fn label(&self) -> &'static str {
         match self {

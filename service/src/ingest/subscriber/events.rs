@@ -16,6 +16,9 @@ pub(super) async fn read_events(endpoint: Endpoint, topic: String, limits: Inges
                 to.tell(RankInput::Connected).await;
                 let mut received = 0_u64;
                 let ended = drain(&mut connection, &to, &mut received).await;
+                if ended.refused_a_message() {
+                    to.tell(RankInput::Unreadable).await;
+                }
                 to.tell(RankInput::Disconnected).await;
                 to.count(ended.label(), 1).ok();
                 // A peer that says nothing before it hangs up is tried less and less often.

@@ -32,6 +32,9 @@ pub(super) async fn fetch(endpoint: Endpoint, request: u64, from: u64, limits: I
             }
             Err(error) => {
                 to.count(error.label(), 1).ok();
+                if error.refused_a_message() {
+                    to.tell(RankInput::Unreadable).await;
+                }
                 to.tell(RankInput::ReplayFailed { request }).await;
                 return;
             }
