@@ -205,9 +205,10 @@ impl Shard {
         let (word, bit) = bit_of(entry.slot);
         let full_after = entry.cut == f.len;
         let held_before = at.full || at.part.is_some();
-        let few = held_before && entry.cut == 0 && f.holders.saturating_sub(1) <= INLINE_AGAIN;
+        let goes = held_before && entry.cut == 0;
+        let few = goes && f.holders.saturating_sub(1) <= INLINE_AGAIN;
         match (at.full, at.part, entry.cut) {
-            _ if few => return false,
+            _ if few || goes && self.sparse(f) => return false,
             (false, None, 0) => return true,
             (true, None, _) if full_after && at.private == entry.private => return true,
             (true, None, 0) if !at.private => {
@@ -233,6 +234,19 @@ impl Shard {
         }
         header.store_size(f);
         true
+    }
+
+    /// Whether a set form has clearly more holder blocks than its holders need: a crowd came and went, one word at a time.
+    fn sparse(&self, f: &Fields) -> bool {
+        let (mut blocks, mut pages, mut parts) = (0, 0, 0);
+        for (_, block) in self.blocks(f.ext) {
+            let used = |words: &[AtomicU64]| words.iter().any(|w| w.load(Ordering::Relaxed) != 0);
+            blocks += 1;
+            pages += usize::from(used(block.full()) || used(block.private()));
+            parts += block.entries().filter(|e| e.cut > 0).count();
+        }
+        let needed = pages.max(parts.div_ceil(PARTS));
+        blocks > needed + needed / 4 + 1
     }
 
     /// Rewrites the whole coverage with one holder changed.
@@ -266,10 +280,16 @@ impl Shard {
         after: Fields,
         holders: &[Entry],
     ) -> Result<(), IndexError> {
-        let image = Image::of(holders, after.len);
+        let mut image = Image::of(holders, after.len, |_| true);
         let mut ids: Vec<u32> = self.blocks(f.ext).map(|(id, _)| id).collect();
-        let surplus = ids.split_off(image.blocks.len().min(ids.len()));
-        self.more_blocks(&mut ids, image.blocks.len())?;
+        if self.more_blocks(&mut ids, image.blocks.len()).is_err() {
+            // None left for new pages: only who is full by a bit already stays so, others get entries. This takes no more
+            // blocks than there are unless a holder is added.
+            let full_now = |slot| f.set_form() && self.standing(header, f, slot).full;
+            image = Image::of(holders, after.len, full_now);
+            self.more_blocks(&mut ids, image.blocks.len())?;
+        }
+        let surplus = ids.split_off(image.blocks.len());
         let mut fields = after;
         lock.window(|| self.install(header, &mut fields, &image, &ids));
         *f = fields;
@@ -288,7 +308,7 @@ impl Shard {
         fields: &mut Fields,
         holders: &[Entry],
     ) -> Result<(), IndexError> {
-        let image = Image::of(holders, fields.len);
+        let image = Image::of(holders, fields.len, |_| true);
         let mut ids = Vec::new();
         self.more_blocks(&mut ids, image.blocks.len())?;
         self.install(header, fields, &image, &ids);
@@ -370,8 +390,9 @@ impl BlockImage {
 }
 
 impl Image {
-    fn of(holders: &[Entry], len: u32) -> Image {
-        let holders = holders.iter().filter(|e| e.cut > 0);
+    /// `by_bit` says of a full holder's slot whether it may be a bit, for which its page needs a block, or stays an entry.
+    fn of(holders: &[Entry], len: u32, by_bit: impl Fn(u32) -> bool) -> Image {
+        let holders = holders.iter().copied().filter(|e| e.cut > 0);
         let count = holders.clone().count();
         let mut image =
             Image { set_form: count > INLINE, holders: count as u32, words: [0; PAGE_WORDS], blocks: Vec::new() };
@@ -381,12 +402,9 @@ impl Image {
             }
             return image;
         }
-        for entry in holders.clone().filter(|e| e.cut == len) {
-            image.add_full(*entry);
-        }
-        for entry in holders.filter(|e| e.cut < len) {
-            image.add_part(*entry);
-        }
+        let (full, part): (Vec<Entry>, Vec<Entry>) = holders.partition(|e| e.cut == len && by_bit(e.slot));
+        full.into_iter().for_each(|entry| image.add_full(entry));
+        part.into_iter().for_each(|entry| image.add_part(entry));
         image
     }
 

@@ -15,12 +15,22 @@ fn fold(a: u64, b: u64) -> u64 {
     (wide as u64) ^ ((wide >> 64) as u64)
 }
 
+/// Spreads the bits of a word over all of it, one to one.
+fn spread(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
 impl HashKey {
     pub fn new(key: Option<[u64; 2]>) -> Self {
-        Self(key.unwrap_or_else(|| {
+        let [k0, k1] = key.unwrap_or_else(|| {
             let system = std::collections::hash_map::RandomState::new();
             [system.hash_one(1u64), system.hash_one(2u64)]
-        }))
+        });
+        // A multiplier of 1 would cancel the word out, and a key set by hand may be small.
+        Self([spread(k0), spread(!k1) | 1 << 63])
     }
 
     /// Mixes one word.
@@ -75,3 +85,35 @@ impl BuildHasher for HashKey {
 
 /// A map of a lane's own, with keyed hashing.
 pub(crate) type IntMap<K, V> = hashbrown::HashMap<K, V, HashKey>;
+
+/// Gives a map's memory back when entries went, with a gap to the next growth so that it does not flap.
+pub(crate) fn shrink<K: Eq + std::hash::Hash, V>(map: &mut IntMap<K, V>) {
+    if map.capacity() > 64 && map.len() < map.capacity() / 4 {
+        map.shrink_to_fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::HashKey;
+    use std::collections::HashSet;
+
+    /// A key set by hand is often small: it must hide and spread as well as a drawn one.
+    #[test]
+    fn small_keys_spread() {
+        for key in [[0, 0], [0, 1], [7, 0], [7, 1], [u64::MAX, 0], [0, u64::MAX]] {
+            let key = HashKey::new(Some(key));
+            for hash in [
+                |k: HashKey, i: u64| k.one(i),
+                |k: HashKey, i: u64| k.two(i as u32, 9),
+                |k: HashKey, i: u64| k.one(i << 40),
+            ] {
+                let all: Vec<u64> = (0..4096).map(|i| hash(key, i)).collect();
+                let places = |bits: fn(u64) -> u64| all.iter().map(|&h| bits(h)).collect::<HashSet<_>>().len();
+                assert_eq!(places(|h| h), 4096, "whole hashes");
+                assert!(places(|h| h >> 52) > 2300, "{} of 4096 places by the high bits", places(|h| h >> 52));
+                assert!(places(|h| h & 0xfff) > 2300, "{} of 4096 tags", places(|h| h & 0xfff));
+            }
+        }
+    }
+}

@@ -28,7 +28,7 @@ pub struct Stats {
     pub parked: u64,
     /// Open ranks.
     pub ranks: u64,
-    /// Bytes in use: blocks, runs, holder blocks, child links and the lanes' name maps; free lists left out.
+    /// Bytes in use: blocks, runs, holder blocks, child links, the lanes' name maps and parked blocks; free lists left out.
     pub bytes_live: u64,
     /// Bytes on free lists, kept for reuse.
     pub bytes_free: u64,

@@ -5,7 +5,7 @@
 //! one granule may belong to two runs (a split inside it), hence the atomic read-modify-writes.
 
 use crate::alloc::GRANULE;
-use crate::hash::{HashKey, IntMap};
+use crate::hash::{HashKey, IntMap, shrink};
 use crate::layout::{Arena, ROOT};
 use crate::sync::{Mutex, Ordering};
 
@@ -58,9 +58,7 @@ impl Kids {
             Some(count) if *count > 2 => *count -= 1,
             Some(_) => {
                 several.remove(&position);
-                if several.capacity() > 64 && several.len() < several.capacity() / 8 {
-                    several.shrink_to_fit();
-                }
+                shrink(&mut several);
             }
             None => {
                 let (granule, bit) = place(position);

@@ -295,11 +295,11 @@ impl Rank {
                 did.stored += 1;
             }
             Some(place) if place.node == node => {
-                place.copies += extra;
+                place.copies = place.copies.saturating_add(extra);
                 did.copies += extra;
             }
             Some(place) => {
-                place.copies += extra;
+                place.copies = place.copies.saturating_add(extra);
                 let old = std::mem::replace(&mut place.node, node);
                 *state.held.entry(node).or_insert(0) += 1;
                 state.leave(old);

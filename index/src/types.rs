@@ -159,10 +159,21 @@ pub enum Residency {
     Cumulative,
 }
 
-/// A set of ranks, by the caller's numbers: restricts a lookup to them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Ranks of a page of a filter.
+const FILTER_PAGE: u32 = 1 << 16;
+
+/// A set of ranks, by the caller's numbers: restricts a lookup to them. Up to eight kilobytes for each 65,536 numbers in use,
+/// and up to two megabytes more where a number is very large.
+#[derive(Clone, Debug, Default)]
 pub struct RankFilter {
-    words: Vec<u64>,
+    /// Pages of numbers; one without any is empty.
+    pages: Vec<Vec<u64>>,
+}
+
+#[inline]
+fn filter_place(rank: RankKey) -> (usize, usize, u64) {
+    let in_page = rank.0 % FILTER_PAGE;
+    ((rank.0 / FILTER_PAGE) as usize, (in_page / 64) as usize, 1 << (in_page % 64))
 }
 
 impl RankFilter {
@@ -171,28 +182,48 @@ impl RankFilter {
         Self::default()
     }
 
-    /// Adds a rank. Allocates when the number is larger than all before.
+    /// Adds a rank. Allocates when the number is larger than all before, or than all of its page.
     pub fn insert(&mut self, rank: RankKey) {
-        let word = rank.0 as usize / 64;
-        if word >= self.words.len() {
-            self.words.resize(word + 1, 0);
+        let (page, word, bit) = filter_place(rank);
+        if page >= self.pages.len() {
+            self.pages.resize(page + 1, Vec::new());
         }
-        self.words[word] |= 1 << (rank.0 % 64);
+        let page = &mut self.pages[page];
+        if word >= page.len() {
+            page.resize(word + 1, 0);
+        }
+        page[word] |= bit;
     }
 
     /// Takes a rank out.
     pub fn remove(&mut self, rank: RankKey) {
-        if let Some(word) = self.words.get_mut(rank.0 as usize / 64) {
-            *word &= !(1 << (rank.0 % 64));
+        let (page, word, bit) = filter_place(rank);
+        if let Some(word) = self.pages.get_mut(page).and_then(|p| p.get_mut(word)) {
+            *word &= !bit;
         }
     }
 
     /// Whether the rank is in the set.
     #[inline]
     pub fn contains(&self, rank: RankKey) -> bool {
-        self.words.get(rank.0 as usize / 64).is_some_and(|w| w >> (rank.0 % 64) & 1 == 1)
+        let (page, word, bit) = filter_place(rank);
+        self.pages.get(page).and_then(|p| p.get(word)).is_some_and(|w| w & bit != 0)
+    }
+
+    /// Every word that is not empty, with its place.
+    fn used(&self) -> impl Iterator<Item = (usize, usize, u64)> + '_ {
+        let words = self.pages.iter().enumerate().flat_map(|(i, p)| p.iter().enumerate().map(move |(j, &w)| (i, j, w)));
+        words.filter(|&(_, _, word)| word != 0)
     }
 }
+
+/// Equal sets are equal, whatever was in them before.
+impl PartialEq for RankFilter {
+    fn eq(&self, other: &Self) -> bool {
+        self.used().eq(other.used())
+    }
+}
+impl Eq for RankFilter {}
 
 impl FromIterator<RankKey> for RankFilter {
     fn from_iter<I: IntoIterator<Item = RankKey>>(iter: I) -> Self {

@@ -32,7 +32,7 @@ struct Rank {
 
 impl Rank {
     fn map_bytes(&self) -> u64 {
-        self.holders.iter().map(HolderNames::bytes).sum()
+        self.holders.iter().map(HolderNames::bytes).sum::<u64>() + self.parking.bytes()
     }
 }
 
@@ -182,7 +182,7 @@ impl Lane {
                 did.unknown = u64::from(did.parked == 0);
                 return Ok(());
             };
-            work.me().copies.remove(&name.0);
+            work.me().drop_copies(name.0);
             if left > 0 {
                 work.me().add_copies(name.0, left - 1);
                 did.copies = 1;

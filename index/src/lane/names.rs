@@ -6,7 +6,7 @@
 //! map keeps no keys: ENG is the key store, and a name is mapped to a position as long as a rank of this lane holds that
 //! position canonically (invariant I10, I11).
 
-use crate::hash::{HashKey, IntMap};
+use crate::hash::{HashKey, IntMap, shrink};
 use crate::lane::table::{Keyed, Table, Tagged};
 use crate::layout::Arena;
 
@@ -143,8 +143,16 @@ impl HolderNames {
 
     pub fn add_copies(&mut self, name: u64, more: u64) {
         if more > 0 {
-            *self.copies.entry(name).or_insert(0) += more;
+            // An engine may claim any count. The first copy counts too, so the sum stays inside 64 bits.
+            let copies = self.copies.entry(name).or_insert(0);
+            *copies = copies.saturating_add(more).min(u64::MAX - 1);
         }
+    }
+
+    /// Only the first store of a name counts from now on.
+    pub fn drop_copies(&mut self, name: u64) {
+        self.copies.remove(&name);
+        shrink(&mut self.copies);
     }
 
     /// One copy less; false when only the last one is left.
@@ -152,7 +160,7 @@ impl HolderNames {
         match self.copies.get_mut(&name) {
             None => false,
             Some(1) => {
-                self.copies.remove(&name);
+                self.drop_copies(name);
                 true
             }
             Some(more) => {
@@ -173,6 +181,7 @@ impl HolderNames {
             None => return false,
             Some(1) => {
                 self.twins.remove(&position);
+                shrink(&mut self.twins);
             }
             Some(more) => *more -= 1,
         }

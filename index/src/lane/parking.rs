@@ -1,6 +1,6 @@
 //! Orphans: blocks of one rank whose parent is not known yet, kept under a bound in the order they came.
 
-use crate::hash::{HashKey, IntMap};
+use crate::hash::{HashKey, IntMap, shrink};
 use crate::types::{StoreKind, Tier};
 use std::collections::BTreeMap;
 
@@ -34,6 +34,12 @@ impl Parking {
     }
     pub fn len(&self) -> usize {
         self.blocks.len()
+    }
+
+    /// Bytes of the blocks and their lists, about: a block with its ticket, and its ticket in two lists of at least four.
+    pub fn bytes(&self) -> u64 {
+        let lists = (self.by_parent.capacity() + self.by_name.capacity()) * (size_of::<(u64, Vec<u64>)>() + 1) * 8 / 7;
+        (self.blocks.len() * (size_of::<(u64, Parked)>() + 2 * 32) + lists) as u64
     }
 
     /// Parks a block; false when the place is full.
@@ -83,6 +89,7 @@ impl Parking {
             tickets.retain(|&t| t != ticket);
             if tickets.is_empty() {
                 map.remove(&key);
+                shrink(map);
             }
         }
         block

@@ -95,8 +95,9 @@ impl<'a> Work<'a> {
             // Holders that end at the new end become full ones.
             let mut holders = Vec::with_capacity(old.holders as usize);
             shard.each_holder(held.header, &old, |e| holders.push(e));
-            if shard.replace(&mut held.lock, held.header, &mut held.f, after, &holders).is_err() {
-                // No holder block left to say so with: the end stays until the next removal here.
+            let shortened = shard.replace(&mut held.lock, held.header, &mut held.f, after, &holders);
+            debug_assert!(shortened.is_ok(), "without a new holder no more holder blocks are needed");
+            if shortened.is_err() {
                 return;
             }
         } else {

@@ -191,9 +191,19 @@ impl<'a> Walk<'a> {
                 partial.extend(farther.map(|farther| (farther, cut)));
             }
         }
-        for &(slot, cut) in partial.iter().filter(|p| !has(covering, p.0)) {
-            if first || has(alive, slot) {
-                found.push((slot, self.depth + cut));
+        // The root's candidates are those with a part of the first run.
+        if first {
+            partial.iter().for_each(|p| set(alive, p.0));
+        }
+        for &(slot, cut) in partial.iter() {
+            if has(covering, slot) || !has(alive, slot) {
+                continue;
+            }
+            found.push((slot, self.depth + cut));
+            // An entry that went and came back at another place meanwhile was read twice: it is named once. Cumulative tiers
+            // are there several times by right, and the deepest is kept later.
+            if !self.cumulative {
+                unset(alive, slot);
             }
         }
         if first {
@@ -272,4 +282,37 @@ fn with_nearer_tiers(mut bits: u64) -> u64 {
     const _: () = assert!(Tier::COUNT == 4);
     bits |= bits << 1 & 0xEEEE_EEEE_EEEE_EEEE;
     bits | bits << 2 & 0xCCCC_CCCC_CCCC_CCCC
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Scratch, Walk, set};
+    use crate::config::IndexConfig;
+    use crate::shard::Shard;
+    use crate::types::ContentHash;
+
+    /// A reader can meet an entry, be put aside while the entry goes and comes back at a later place, and meet it again.
+    #[test]
+    fn an_entry_read_twice_is_named_once() {
+        let config = IndexConfig { blocks_max: 512, runs_max: 64, exts_max: 64, ..IndexConfig::default() };
+        let shard = Shard::new(&config).expect("a small shard");
+        let query = [ContentHash(1); 8];
+        let mut scratch = Scratch::new(1);
+        scratch.begin(1);
+        let mut walk = Walk::new(&shard, &query, false, &mut scratch);
+        walk.scratch.partial.extend([(5, 3), (6, 1), (5, 2)]);
+        set(&mut walk.scratch.covering, 7);
+        set(&mut walk.scratch.covering, 8);
+        walk.accept(4);
+        assert_eq!(walk.scratch.found, [(5, 3), (6, 1)]);
+        // The run after it: whoever ended before is not named again, whoever did not is named once.
+        walk.at = 12;
+        walk.scratch.partial.clear();
+        walk.scratch.partial.extend([(7, 1), (5, 4), (7, 2)]);
+        walk.scratch.covering.fill(0);
+        set(&mut walk.scratch.covering, 8);
+        walk.accept(4);
+        walk.emit_alive();
+        assert_eq!(walk.scratch.found, [(5, 3), (6, 1), (7, 5), (8, 8)]);
+    }
 }
