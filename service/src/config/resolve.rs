@@ -159,6 +159,7 @@ fn ingest(raw: &RawIngest) -> Result<IngestLimits, ConfigError> {
             payload_bytes_max: at_least_1("ingest.payload_bytes_max", raw.payload_bytes_max)?,
             events_max: at_least_1("ingest.events_per_batch_max", raw.events_per_batch_max)?,
             hashes_per_event_max: at_least_1("ingest.hashes_per_event_max", raw.hashes_per_event_max)?,
+            hashes_per_batch_max: at_least_1("ingest.hashes_per_batch_max", raw.hashes_per_batch_max)?,
             tokens_per_event_max: at_least_1("ingest.tokens_per_event_max", raw.tokens_per_event_max)?,
             text_bytes_max: at_least_1("ingest.text_bytes_max", raw.text_bytes_max)?,
         },

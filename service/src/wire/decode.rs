@@ -96,10 +96,15 @@ fn read_batch<'a>(at: &mut Cursor<'a>, limits: &DecodeLimits) -> Result<Batch<'a
         return Err(BatchError::Refused(DecodeError::TooManyEvents { events, max: limits.events_max }));
     }
     batch.events.reserve_exact(events.min(at.rest().len() / EVENT_BYTES_MIN));
+    let mut left = *limits;
     for _ in 0..events {
         let start = *at;
-        match read_event(at, limits) {
-            Ok(event) => batch.events.push(event),
+        left.hashes_per_event_max = limits.hashes_per_event_max.min(left.hashes_per_batch_max);
+        match read_event(at, &left) {
+            Ok(event) => {
+                left.hashes_per_batch_max -= hashes(&event).min(left.hashes_per_batch_max);
+                batch.events.push(event);
+            }
             Err(EventError::Broken) => return Err(BatchError::Broken),
             Err(EventError::Skip(reason, field)) => {
                 *at = start;
@@ -113,6 +118,14 @@ fn read_batch<'a>(at: &mut Cursor<'a>, limits: &DecodeLimits) -> Result<Batch<'a
     }
     // Later versions may append to the batch, and what follows it is nobody's: both are left unread.
     Ok(batch)
+}
+
+fn hashes(event: &Event<'_>) -> usize {
+    match event {
+        Event::Stored(stored) => stored.hashes.len(),
+        Event::Removed(removed) => removed.hashes.len(),
+        Event::Cleared(_) => 0,
+    }
 }
 
 fn count_skip(skipped: &mut Vec<Skip>, reason: SkipReason, field: &'static str) {

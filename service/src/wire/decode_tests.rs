@@ -250,6 +250,7 @@ fn limits_of_the_batch_and_of_one_event() {
         payload_bytes_max: 1000,
         events_max: 4,
         hashes_per_event_max: 2,
+        hashes_per_batch_max: 100,
         tokens_per_event_max: 5,
         text_bytes_max: 6,
     };
@@ -267,6 +268,18 @@ fn limits_of_the_batch_and_of_one_event() {
     assert_eq!(decode_batch(&bytes, &limits), Err(DecodeError::TooManyEvents { events: 5, max: 4 }));
     let long = vec![0; 1001];
     assert_eq!(decode_batch(&long, &limits), Err(DecodeError::TooLong { bytes: 1001, max: 1000 }));
+}
+
+/// Small events, each within its limit, are no way around it.
+#[test]
+fn the_hashes_of_a_batch_are_bounded_together() {
+    let limits = DecodeLimits { hashes_per_batch_max: 5, ..DecodeLimits::default() };
+    let two = || stored_map(vec![("block_hashes", [1, 2].into()), ("extra_keys", Value::Nil)]);
+    let one = || stored_map(vec![("block_hashes", [3].into()), ("extra_keys", Value::Nil)]);
+    let bytes = batch(vec![two(), two(), two(), one(), one()]);
+    let b = decode_batch(&bytes, &limits).unwrap();
+    assert_eq!(b.events.len(), 3, "{b:?}");
+    assert_eq!(b.skipped.iter().map(|s| (s.reason, s.count)).collect::<Vec<_>>(), [(SkipReason::OverLimit, 2)]);
 }
 
 /// Input 9 of the adversarial set: drift and poison in one batch.

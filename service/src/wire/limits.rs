@@ -10,6 +10,9 @@ pub struct DecodeLimits {
     pub events_max: usize,
     /// Block hashes of one event.
     pub hashes_per_event_max: usize,
+    /// Block hashes of a batch, all its events together: what is made of them is many times larger than their bytes. Events
+    /// beyond it are left out.
+    pub hashes_per_batch_max: usize,
     /// Token ids (or bigrams) of one event.
     pub tokens_per_event_max: usize,
     /// Bytes of any one text: names, salts, multimodal identifiers.
@@ -23,6 +26,7 @@ impl Default for DecodeLimits {
             payload_bytes_max: 32 << 20,
             events_max: 1 << 18,
             hashes_per_event_max: 1 << 22,
+            hashes_per_batch_max: 1 << 22,
             tokens_per_event_max: 1 << 22,
             text_bytes_max: 4096,
         }
