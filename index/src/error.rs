@@ -26,7 +26,7 @@ pub enum IndexError {
         /// The slot.
         slot: u32,
     },
-    /// `ranks_max` ranks are open.
+    /// `ranks_max` ranks are open, or the lanes have taken every word of sixteen slots between them.
     #[error("all {limit} rank slots are taken (limit ranks_max)")]
     RanksFull {
         /// The limit.

@@ -8,6 +8,29 @@
 //! one map entry a block. A block's position never moves from its store to its death, so maps, child links and exceptions
 //! are keyed by position and a split rewrites none of them.
 //!
+//! ```
+//! use kvatlas_index::{
+//!     ContentHash, EngineHash, Holder, Index, IndexConfig, LookupOptions, Outcome, RankKey, Store, StoreKind, Tier,
+//! };
+//!
+//! let (index, mut lanes) = Index::new(IndexConfig::default())?;
+//! let mut lane = lanes.remove(0); // goes to the one thread that applies events
+//! let rank = lane.open_rank(RankKey(7))?;
+//! let at = Holder { rank, tier: Tier::Device };
+//!
+//! // The engine stored two blocks from position 0 on, then freed the second one.
+//! let (names, contents) = ([EngineHash(1), EngineHash(2)], [ContentHash(10), ContentHash(20)]);
+//! lane.store(at, &Store { parent: None, names: &names, contents: &contents, kind: StoreKind::Copy })?;
+//! lane.remove(at, &[EngineHash(2)])?;
+//!
+//! let mut reader = index.reader(); // one for each thread that looks up
+//! let mut answer = Vec::new();
+//! let outcome = reader.lookup(&contents, &LookupOptions::default(), &mut answer);
+//! assert_eq!(outcome, Outcome::Exact);
+//! assert_eq!((answer[0].rank, answer[0].tier, answer[0].blocks), (RankKey(7), Tier::Device, 1));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Deliberately absent: async, I/O, clocks, logging, protobuf.
 
 mod alloc;

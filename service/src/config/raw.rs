@@ -67,7 +67,8 @@ pub struct Raw {
     pub fleet: RawFleet,
     /// Limits and deadlines of ingest.
     pub ingest: RawIngest,
-    /// Static workers.
+    /// Static workers. Left out of a printed configuration when there are none, so that `[[workers]]` can be added to it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<RawWorker>,
 }
 

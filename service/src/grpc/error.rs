@@ -58,7 +58,7 @@ impl ServiceError {
         Self::Invalid { field, reason: reason.into() }
     }
 
-    /// What went wrong, in at most [`MESSAGE_BYTES_MAX`] bytes and a mark: a message travels in a header, and callers' own
+    /// What went wrong, in at most `MESSAGE_BYTES_MAX` bytes and a mark: a message travels in a header, and callers' own
     /// names are part of it.
     pub fn message(&self) -> String {
         let mut message = self.to_string();

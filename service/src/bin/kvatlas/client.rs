@@ -12,6 +12,10 @@ use tonic::transport::{Channel, Endpoint};
 /// Bytes of an answer that a client takes: a list of 4,096 workers is a few megabytes.
 pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 20;
 
+/// How often a refused connection is tried again, and the pause between: a second in all.
+const REFUSALS_MAX: u32 = 10;
+const REFUSAL_PAUSE: Duration = Duration::from_millis(100);
+
 #[derive(Args)]
 pub(crate) struct ClientArgs {
     /// The service.
@@ -31,10 +35,16 @@ impl ClientArgs {
         let address =
             if self.endpoint.contains("://") { self.endpoint.clone() } else { format!("http://{}", self.endpoint) };
         let endpoint = Endpoint::from_shared(address)?.timeout(timeout).connect_timeout(timeout);
-        endpoint
-            .connect()
-            .await
-            .map_err(|error| format!("cannot reach {}: {}", self.endpoint, root_cause(&error)).into())
+        let mut refusals = 0;
+        loop {
+            match endpoint.connect().await {
+                Ok(channel) => return Ok(channel),
+                // A service that was started a moment ago is not listening yet.
+                Err(_) if refusals < REFUSALS_MAX => refusals += 1,
+                Err(error) => return Err(format!("cannot reach {}: {}", self.endpoint, root_cause(&error)).into()),
+            }
+            tokio::time::sleep(REFUSAL_PAUSE).await;
+        }
     }
 }
 

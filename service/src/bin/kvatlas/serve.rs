@@ -26,7 +26,7 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pin: bool,
     #[allow(rustdoc::broken_intra_doc_links, reason = "brackets mark what may be left out, for the help text")]
-    /// A static worker: id=..,model=..,block_size=16,events=tcp://host:5557[,replay=..][,dp_size=..][,engine=vllm|sglang].
+    /// A static worker: id=..,model=..,block_size=16,events=tcp://host:5557[,replay=..][,dp_size=..][,engine=vllm|sglang][,hash_scheme=..]; every other key of a `[[workers]]` table works, too.
     #[arg(long = "worker", value_name = "KEY=VALUE,..")]
     workers: Vec<String>,
     /// Print the configuration in force as TOML and exit.
