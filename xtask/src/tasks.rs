@@ -27,8 +27,24 @@ pub fn ci(runner: &mut Runner) -> Result<(), Failed> {
     runner.run("documentation", "cargo doc --workspace --no-deps --document-private-items", strict)?;
     runner.note("documents name files that exist", documents::check)?;
     test(runner)?;
+    hwloc(runner)?;
     sanitizer::tsan(runner)?;
     readme_commands(runner)
+}
+
+/// The topology through hwloc, where its libraries are.
+fn hwloc(runner: &mut Runner) -> Result<(), Failed> {
+    let there = |library| {
+        std::process::Command::new("pkg-config")
+            .args(["--exists", library])
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    if there("hwloc") && there("libudev") {
+        return runner.run("hwloc", "cargo test -p kvatlas-service --lib --features hwloc topology", &[]);
+    }
+    runner.skip("hwloc", "needs libhwloc-dev and libudev-dev");
+    Ok(())
 }
 
 /// The loom models.
