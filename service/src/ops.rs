@@ -1,6 +1,8 @@
 //! The few operations that events come down to, between the normalizer and a lane.
 
-use kvatlas_index::{ContentHash, EngineHash, StoreKind, Tier};
+use kvatlas_index::{
+    Cleared, ContentHash, EngineHash, Holder, IndexError, Lane, RankSlot, Removed, Store, StoreKind, Stored, Tier,
+};
 
 /// One index operation of one rank. Hashes are the engine's names; contents are computed already.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,6 +50,25 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// Applies the operation to a rank and adds up what it did. Runs on the lane's thread. An error is the lane's own; what it
+    /// means for the rank is the caller's to decide.
+    pub fn apply(&self, lane: &mut Lane, rank: RankSlot, applied: &mut Applied) -> Result<(), IndexError> {
+        let at = |tier: &Tier| Holder { rank, tier: *tier };
+        match self {
+            Op::Store { tier, parent, names, contents, kind } => {
+                let store = Store { parent: *parent, names, contents, kind: *kind };
+                applied.add_stored(lane.store(at(tier), &store)?);
+            }
+            Op::Adopt { tier, names } => applied.add_stored(lane.adopt(at(tier), names)?),
+            Op::Remove { tier, names } => applied.add_removed(lane.remove(at(tier), names)?),
+            Op::SetCopies { tier, name, left } => applied.add_removed(lane.set_copies(at(tier), *name, *left)?),
+            Op::Clear { tier } => applied.add_cleared(lane.clear(rank, *tier)?),
+        }
+        Ok(())
+    }
+}
+
 /// The operations of one admitted batch, applied in order and as one unit of a rank's cursor.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct OpBatch {
@@ -86,4 +107,28 @@ pub struct Applied {
     pub limit_reached: u64,
     /// Blocks dropped by clears.
     pub cleared: u64,
+}
+
+impl Applied {
+    fn add_stored(&mut self, did: Stored) {
+        self.stored += did.stored;
+        self.copies += did.copies;
+        self.moved += did.moved;
+        self.orphans += did.orphans;
+        self.orphans_dropped += did.orphans_dropped;
+        self.attached += did.attached;
+        self.unknown_adoptions += did.unknown;
+    }
+
+    fn add_removed(&mut self, did: Removed) {
+        // A parked block is gone as well, though it was never credited.
+        self.removed += did.removed + did.parked;
+        self.copies_removed += did.copies;
+        self.unknown_removals += did.unknown;
+    }
+
+    /// Adds what a clear dropped.
+    pub fn add_cleared(&mut self, did: Cleared) {
+        self.cleared += did.blocks + did.parked;
+    }
 }

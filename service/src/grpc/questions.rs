@@ -7,7 +7,7 @@ use crate::fleet::{PushBatch, PushHeader, RankEntry, Registration};
 use crate::ingest::{Engine, HashChoice, RankEndpoint, WorkerSpec};
 use crate::lookup::{ItemText, NamespaceText, Prompt, Question, RankChoice, TierSet};
 use crate::ops::Op;
-use crate::wire::{ContentHasher, MultimodalItem, Namespace, Prompt as HashedPrompt};
+use crate::wire::ContentHasher;
 use kvatlas_index::{ContentHash, EngineHash, Residency, StoreKind, Tier};
 
 /// A lookup's question.
@@ -166,21 +166,8 @@ fn store_contents(
         let reason = format!("{} tokens for {blocks} blocks of {block_size}: {tokens} expected", ids.len());
         return Err(ServiceError::invalid("events.stored.token_ids", reason));
     }
-    let items: Vec<_> = namespace
-        .items
-        .iter()
-        .map(|i| MultimodalItem {
-            identifier: &i.identifier,
-            offset: i.offset_tokens,
-            len: i.length_tokens,
-            at_offset: i.at_offset,
-        })
-        .collect();
-    let seed =
-        if at_root { Namespace::new(Some(&namespace.lora_name), Some(&namespace.cache_salt)) } else { Namespace::NONE };
     let mut contents = Vec::with_capacity(blocks);
-    let prompt = HashedPrompt { tokens: ids, namespace: seed, items: &items };
-    ContentHasher::new(rank.mode, block_size).prompt(&prompt, &mut contents);
+    namespace.hash(ContentHasher::new(rank.mode, block_size), ids, at_root, &mut contents);
     Ok(contents)
 }
 

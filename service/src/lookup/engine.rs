@@ -4,7 +4,7 @@ use super::answer::{Answer, Row};
 use super::items::ItemLimits;
 use super::question::{LookupError, NamespaceText, Prompt, Question, RankChoice};
 use crate::fleet::{Fleet, FleetView, Group, RankEntry};
-use crate::wire::{ContentHasher, MultimodalItem, Namespace, Prompt as HashedPrompt};
+use crate::wire::ContentHasher;
 use kvatlas_index::{ContentHash, HolderDepth, Index, LookupOptions, Outcome, RankFilter, Reader};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -137,22 +137,7 @@ pub(super) fn hash_prompt(group: &Group, prompt: &Prompt, out: &mut Vec<ContentH
 
 /// The content hashes of so many tokens' full blocks, appended to `out`.
 pub(super) fn hash_tokens(group: &Group, ids: &[u32], namespace: &NamespaceText, out: &mut Vec<ContentHash>) {
-    let items: Vec<MultimodalItem<'_>> = namespace
-        .items
-        .iter()
-        .map(|i| MultimodalItem {
-            identifier: &i.identifier,
-            offset: i.offset_tokens,
-            len: i.length_tokens,
-            at_offset: i.at_offset,
-        })
-        .collect();
-    let prompt = HashedPrompt {
-        tokens: ids,
-        namespace: Namespace::new(Some(&namespace.lora_name), Some(&namespace.cache_salt)),
-        items: &items,
-    };
-    ContentHasher::new(group.mode, group.block_size as usize).prompt(&prompt, out);
+    namespace.hash(ContentHasher::new(group.mode, group.block_size as usize), ids, true, out);
 }
 
 /// The ranks that a filter names, by worker and number; `None` without a filter.

@@ -1,7 +1,8 @@
 //! What a lookup asks, and why it may be refused.
 
 use crate::fleet::FleetError;
-use kvatlas_index::{Residency, Tier};
+use crate::wire::{ContentHasher, MultimodalItem, Namespace, Prompt as HashedPrompt};
+use kvatlas_index::{ContentHash, Residency, Tier};
 
 /// The namespace of a prompt, as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,21 @@ impl NamespaceText {
     /// Whether this is the base namespace.
     pub fn is_base(&self) -> bool {
         self.lora_name.is_empty() && self.cache_salt.is_empty() && self.items.is_empty()
+    }
+
+    /// The content hashes of the full blocks of `tokens`, appended to `out`. The namespace itself goes into a chain's first block
+    /// only (`at_root`); items go into every block that they overlap.
+    pub(crate) fn hash(&self, mut hasher: ContentHasher, tokens: &[u32], at_root: bool, out: &mut Vec<ContentHash>) {
+        let items = self.items.iter().map(|i| MultimodalItem {
+            identifier: &i.identifier,
+            offset: i.offset_tokens,
+            len: i.length_tokens,
+            at_offset: i.at_offset,
+        });
+        let items: Vec<MultimodalItem<'_>> = items.collect();
+        let namespace =
+            if at_root { Namespace::new(Some(&self.lora_name), Some(&self.cache_salt)) } else { Namespace::NONE };
+        hasher.prompt(&HashedPrompt { tokens, namespace, items: &items }, out);
     }
 }
 
