@@ -141,12 +141,7 @@ impl Shard {
                     see(Entry { slot, cut: f.len, private: has(block.private(), slot) });
                 });
             }
-            for i in 0..PARTS {
-                let entry = Entry::unpack(half(block.parts(), i));
-                if entry.cut != 0 {
-                    see(entry);
-                }
-            }
+            block.entries().filter(|e| e.cut > 0).for_each(&mut see);
         }
         each_bit(0, header.holder_words(), |slot| {
             see(Entry { slot, cut: f.len, private: private0.is_some_and(|words| has(words, slot)) });

@@ -90,7 +90,7 @@ impl<'a> Work<'a> {
         did: &mut Stored,
     ) -> Result<Taken, IndexError> {
         let room = self.room()?;
-        let names = &names[..names.len().min(room.min(1 << 20) as usize)];
+        let names = &names[..names.len().min(room)];
         if offset == 0 || !private {
             let taken = self.extend_canonical(&mut held, offset, names)?;
             if taken > 0 {
@@ -196,11 +196,11 @@ impl<'a> Work<'a> {
     }
 
     /// Names that the holder may still get; an error at the limit.
-    pub fn room(&mut self) -> Result<u64, IndexError> {
+    pub fn room(&mut self) -> Result<usize, IndexError> {
         let limit = self.names_max;
         match limit.saturating_sub(self.me().count()) {
             0 => Err(IndexError::NamesFull { limit }),
-            room => Ok(room),
+            room => Ok(usize::try_from(room).unwrap_or(usize::MAX)),
         }
     }
 }

@@ -102,7 +102,7 @@ impl<'a> Work<'a> {
         did: &mut Stored,
     ) -> Result<Option<Taken>, IndexError> {
         let room = self.room()?;
-        let names = &names[..names.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+        let names = &names[..names.len().min(room)];
         let contents = &contents[..names.len()];
         let shard = self.shard;
         let first = contents[0];
@@ -132,12 +132,9 @@ impl<'a> Work<'a> {
     /// Whether `first` follows `at` already, decided under the LOCK of the run that covers `at` (rule R4).
     fn continued(&self, held: &HeldRun<'_>, offset: u32, at: u32, first: ContentHash) -> bool {
         let (shard, f) = (self.shard, &held.f);
-        let follows = if offset + 1 < f.len {
-            shard.arena.content(at + 1) == first.0
-        } else {
-            // A successor cannot leave while its parent's LOCK is held, so its first content is stable.
-            f.next != 0 && shard.arena.content(at + 1) == first.0
-        };
+        // Inside the run or as its successor, what follows is the next position. A successor cannot leave while its parent's
+        // LOCK is held, so its first content is stable.
+        let follows = (offset + 1 < f.len || f.next != 0) && shard.arena.content(at + 1) == first.0;
         follows || Kids::any(&shard.arena, at) && !matches!(shard.child(at, first, u32::MAX), Found::Miss)
     }
 
