@@ -1,6 +1,7 @@
 //! What the suites share: one generator, one pair of index and oracle, one table of configurations.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod bytes;
 pub mod configurations;
 pub mod generator;
 pub mod history;
