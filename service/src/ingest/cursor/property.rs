@@ -6,6 +6,7 @@ use crate::ingest::spec::IngestLimits;
 use crate::ingest::status::Trust;
 use bytes::Bytes;
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -268,8 +269,18 @@ fn limits() -> impl Strategy<Value = IngestLimits> {
         })
 }
 
+/// The same schedules on every run, unless `KVATLAS_SEED` asks for others and `KVATLAS_CASES` for more. The seed is shown
+/// with a failure.
+fn config() -> ProptestConfig {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seed = 20_261_130 + number("KVATLAS_SEED").unwrap_or(0);
+    let cases = number("KVATLAS_CASES").and_then(|cases| u32::try_from(cases).ok()).unwrap_or(3_000);
+    println!("seed {seed}, {cases} cases");
+    ProptestConfig { cases, rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn exact_means_equal_to_the_engine(

@@ -114,6 +114,7 @@ impl Cursor {
             return;
         }
         let (purpose, progressed, attempt) = (replay.purpose, replay.progressed, replay.attempt);
+        let mut linked = replay.proven || progressed;
         if seq > self.next() && progressed && attempt < self.limits.replay_requests_max {
             // A hole inside the answer: the publisher dropped replies that did not fit its send queue. Ask from there.
             self.counters.bump("replay_holes");
@@ -124,10 +125,18 @@ impl Cursor {
             replay.progressed = true;
         }
         // Whatever precedes the first batch of an answer is outside the publisher's window, unless it came live.
+        // What came live may be of an older life than the answer, unless the answer has a batch of it.
+        let same_as_live = self.held.get(seq).is_some();
         while self.held.first().is_some_and(|first| first < seq) {
             self.apply_held(out);
+            linked &= same_as_live;
         }
         self.pass_over(seq, out);
+        if !linked {
+            // Contiguous, perhaps, but with which life? Said at once: the end of this answer may never come, and the next
+            // question is about the batch applied here, which this publisher can prove whatever came before it.
+            self.taint(Standing::Degraded, seq, "the replay does not reach back to a batch that is known");
+        }
         self.apply(seq, payload, out);
         self.counters.bump("replayed");
         self.fetched = Some(seq);
@@ -200,11 +209,6 @@ impl Cursor {
         let Some(replay) = self.replay.take() else { return };
         self.heard = now;
         self.probe_after = self.limits.idle_probe;
-        if !replay.proven {
-            // The window began right behind the cursor: contiguous, but by which life?
-            let why = "the replay does not reach back to a batch that is known";
-            self.taint(Standing::Degraded, self.next(), why);
-        }
         if self.applied.is_none() {
             self.standing = Standing::Exact;
             self.why = None;

@@ -283,6 +283,71 @@ fn row_15_a_reconnection_that_proves_nothing_is_degraded() {
 }
 
 #[test]
+fn row_15_a_doubtful_answer_stays_doubtful_when_another_connection_cuts_it_short() {
+    // Life a ends at 4, unseen. The answer to the reconnection is of life b, whose window begins at 5: contiguous by
+    // sequence. The connection breaks again before that answer ends, and b can prove the 5 that was applied.
+    let mut rig = Rig::following(true, 4);
+    rig.step(Input::Disconnected);
+    assert_eq!(rig.step(Input::Connected), ["ask 4"]);
+    assert_eq!(rig.replay('b', [5]), ["5:b5"]);
+    rig.step(Input::Disconnected);
+    assert_eq!(rig.step(Input::Connected), ["ask 5"]);
+    assert_eq!(rig.replay('b', [5, 6, 7]), ["6:b6", "7:b7"]);
+    rig.end();
+    assert_eq!(rig.trust(), Trust::Degraded, "the blocks of life a may still be there");
+    rig.live('b', 8);
+    rig.cursor.cleared(8);
+    assert_eq!(rig.trust(), Trust::Exact);
+}
+
+#[test]
+fn row_15_a_doubtful_answer_stays_doubtful_when_a_hole_in_it_is_asked_for() {
+    let mut rig = Rig::following(true, 4);
+    rig.step(Input::Disconnected);
+    rig.step(Input::Connected);
+    assert_eq!(rig.replay('b', [5, 7]), ["5:b5", "ask 5"]);
+    assert_eq!(rig.replay('b', 5..=7), ["6:b6", "7:b7"]);
+    rig.end();
+    assert_eq!(rig.trust(), Trust::Degraded);
+}
+
+#[test]
+fn row_15_a_clear_inside_a_doubtful_answer_mends_it() {
+    let mut rig = Rig::following(true, 4);
+    rig.step(Input::Disconnected);
+    rig.step(Input::Connected);
+    assert_eq!(rig.replay('b', [5, 6]), ["5:b5", "6:b6"]);
+    rig.cursor.cleared(6);
+    rig.end();
+    assert_eq!(rig.trust(), Trust::Exact);
+}
+
+#[test]
+fn row_1_an_answer_behind_live_batches_of_an_older_life_is_doubtful() {
+    // The live batches of life a are still under way when life b, whose window begins at 2, answers already.
+    let mut rig = Rig::new(true);
+    rig.step(Input::Connected);
+    rig.live('a', 0);
+    rig.live('a', 1);
+    assert_eq!(rig.replay('b', [2, 3]), ["0:a0", "1:a1", "2:b2", "3:b3"]);
+    rig.step(Input::Disconnected);
+    assert_eq!(rig.step(Input::Connected), ["ask 3"]);
+    rig.replay('b', [3]);
+    rig.end();
+    assert_eq!(rig.trust(), Trust::Degraded);
+}
+
+#[test]
+fn row_1_an_answer_that_agrees_with_the_live_batches_is_exact() {
+    let mut rig = Rig::new(true);
+    rig.step(Input::Connected);
+    (0..=2).for_each(|seq| drop(rig.live('a', seq)));
+    assert_eq!(rig.replay('a', [2, 3]), ["0:a0", "1:a1", "2:a2", "3:a3"]);
+    rig.end();
+    assert_eq!(rig.trust(), Trust::Exact);
+}
+
+#[test]
 fn a_hole_inside_an_answer_is_asked_for_again() {
     let mut rig = Rig::new(true);
     rig.step(Input::Connected);
