@@ -3,26 +3,43 @@
 //! ```text
 //! bucket, 64 bytes:  7 x u64 slot: tag 12 | run 26 | first granule 26     0 = empty
 //!                    u64: entries that passed this bucket on their way from home
+//! directory word:    changes 30 | moved 26 | move 2 | class 6
 //! ```
 //!
 //! Keys are not kept: a candidate is verified by its header's parent and its first content, so a stale slot is harmless.
-//! The passing counts end a probe and make removal exact without tombstones. Readers probe without a lock. A lane inserts
-//! and removes under a lock of its own (so lanes do not wait for each other); two lanes never work on one key at once, since
-//! both hold the LOCK of the run that covers the parent (the root's children have a striped lock instead). Growing and
-//! shrinking take every lane's lock, build the other size class's area and publish it in the directory word, whose count
-//! rises each time; a reader that misses reads the word again.
+//! The passing counts end a probe and make removal exact without tombstones. A class is a number of buckets, each half as
+//! many again as the one before, in memory of its own; homes keep the order of the hashes.
+//!
+//! *Growing and shrinking* go a few buckets at a time, each time a link comes or goes. The directory word says how far a
+//! move has come: links whose home in the old class is below `moved` are in the other class, all others are in the old
+//! one. A step takes every lane's lock, copies the links of the next homes, publishes the new `moved` and only then clears
+//! the copied ones; memory left behind is given back as the move goes on.
+//!
+//! Readers probe without a lock and wait for nobody: a hit verifies itself, and a reader that misses reads the directory
+//! again and starts over if it changed. A lane inserts and removes under a lock of its own (so lanes do not wait for each
+//! other); two lanes never work on one key at once, since both hold the LOCK of the run that covers the parent (the root's
+//! children have a striped lock instead).
 
 use crate::error::ConfigError;
+use crate::fault::{Fault, injected};
 use crate::region::Region;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 use crossbeam_utils::CachePadded;
 
-const SLOTS: usize = 7;
-const WORDS: usize = 8;
-/// Buckets of the smallest table, as a power of two.
-const CLASS_MIN: u32 = 3;
+/// Links of a bucket. Loom's models have small ones, so that they overflow.
+const SLOTS: usize = if cfg!(loom) { 2 } else { 7 };
+const WORDS: usize = SLOTS + 1;
+/// Buckets of the smallest table.
+const BUCKETS_MIN: u32 = if cfg!(loom) { 2 } else { 8 };
+/// Homes that one step moves: about twenty links, a microsecond or two.
+const STEP_BUCKETS: u32 = if cfg!(loom) { 1 } else { 4 };
+/// Buckets whose memory is given back together (64 KiB: a few microseconds).
+const CHUNK_BUCKETS: u32 = 1024;
 const ID_BITS: u32 = 26;
 const ID_MASK: u64 = (1 << ID_BITS) - 1;
+const CLASS_BITS: u32 = 6;
+const MOVED_SHIFT: u32 = CLASS_BITS + 2;
+const CHANGES_SHIFT: u32 = MOVED_SHIFT + ID_BITS;
 
 /// A verdict on a candidate.
 pub(crate) enum Check<R> {
@@ -41,15 +58,77 @@ pub(crate) enum Found<R> {
     Busy,
 }
 
+/// A number of buckets, and the memory for it.
+#[derive(Clone, Copy)]
+struct Class {
+    /// First word.
+    from: usize,
+    buckets: u32,
+}
+
+/// Where the links are going.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Move {
+    None = 0,
+    Grow = 1,
+    Shrink = 2,
+}
+
+/// The directory word, unpacked.
+#[derive(Clone, Copy)]
+struct Directory {
+    class: usize,
+    to: Move,
+    moved: u32,
+    changes: u64,
+}
+
+impl Directory {
+    #[inline]
+    fn unpack(word: u64) -> Self {
+        let to = match word >> CLASS_BITS & 3 {
+            0 => Move::None,
+            1 => Move::Grow,
+            _ => Move::Shrink,
+        };
+        let moved = (word >> MOVED_SHIFT & ID_MASK) as u32;
+        Self { class: (word & ((1 << CLASS_BITS) - 1)) as usize, to, moved, changes: word >> CHANGES_SHIFT }
+    }
+    fn pack(self) -> u64 {
+        // The count of changes wraps after 2^30: a reader is not put aside for as many steps.
+        self.changes << CHANGES_SHIFT
+            | u64::from(self.moved) << MOVED_SHIFT
+            | (self.to as u64) << CLASS_BITS
+            | self.class as u64
+    }
+    /// The class that links go to.
+    #[inline]
+    fn target(self) -> usize {
+        match self.to {
+            Move::None => self.class,
+            Move::Grow => self.class + 1,
+            Move::Shrink => self.class - 1,
+        }
+    }
+}
+
+/// A link being moved: where it is, and its hash.
+struct Moving {
+    bucket: u32,
+    slot: u32,
+    link: u64,
+    hash: u64,
+}
+
 /// The table.
 pub(crate) struct Edge {
-    /// Class k's buckets are `2^k..2^(k+1)`.
-    buckets: Region<AtomicU64>,
-    /// Changes so far << 8 | class.
+    words: Region<AtomicU64>,
+    classes: Box<[Class]>,
     directory: AtomicU64,
     lanes: Box<[CachePadded<Mutex<()>>]>,
     len: AtomicU64,
-    class_max: u32,
+    /// Memory of a step, reused.
+    step: Mutex<Vec<Moving>>,
 }
 
 fn pack(hash: u64, run: u32, granule: u32) -> u64 {
@@ -64,17 +143,45 @@ fn unpack(slot: u64) -> (u32, u32) {
     ((slot >> ID_BITS & ID_MASK) as u32, (slot & ID_MASK) as u32)
 }
 
+impl Class {
+    #[inline]
+    fn home(self, hash: u64) -> u32 {
+        ((u128::from(hash) * u128::from(self.buckets)) >> 64) as u32
+    }
+    /// The bucket `step` places behind `home`.
+    #[inline]
+    fn after(self, home: u32, step: u32) -> u32 {
+        let i = home + step;
+        if i < self.buckets { i } else { i - self.buckets }
+    }
+    fn slots(self) -> u64 {
+        SLOTS as u64 * u64::from(self.buckets)
+    }
+    /// Three quarters of the slots: a table runs at most a few hundredths above that while its links move out.
+    fn room(self) -> u64 {
+        self.slots() * 3 / 4
+    }
+}
+
 impl Edge {
     pub fn reserve(runs_max: u32, lanes: u32) -> Result<Self, ConfigError> {
-        // At three quarters of seven slots a bucket, every run fits the largest class.
-        let class_max = (u64::from(runs_max) * 4 / (3 * SLOTS as u64) + 1).next_power_of_two().trailing_zeros();
-        let class_max = class_max.max(CLASS_MIN);
+        let mut classes = vec![Class { from: 0, buckets: BUCKETS_MIN }];
+        let mut end = BUCKETS_MIN as usize * WORDS;
+        while classes[classes.len() - 1].room() < u64::from(runs_max) {
+            let buckets = classes[classes.len() - 1].buckets;
+            let buckets = buckets + buckets.div_ceil(2);
+            let from = if buckets < CHUNK_BUCKETS { end } else { end.next_multiple_of(CHUNK_BUCKETS as usize * WORDS) };
+            classes.push(Class { from, buckets });
+            end = from + buckets as usize * WORDS;
+        }
+        debug_assert!(classes.len() <= 1 << CLASS_BITS && classes[classes.len() - 1].buckets <= ID_MASK as u32);
         Ok(Self {
-            buckets: Region::reserve("child links", (2 << class_max) * WORDS)?,
-            directory: AtomicU64::new(u64::from(CLASS_MIN)),
+            words: Region::reserve("child links", end)?,
+            classes: classes.into(),
+            directory: AtomicU64::new(0),
             lanes: (0..lanes).map(|_| CachePadded::new(Mutex::new(()))).collect(),
             len: AtomicU64::new(0),
-            class_max,
+            step: Mutex::new(Vec::new()),
         })
     }
 
@@ -84,42 +191,50 @@ impl Edge {
     }
     /// Bytes of the table in use.
     pub fn bytes(&self) -> u64 {
-        ((WORDS * 8) as u64) << self.class()
+        let at = self.directory();
+        let (old, new) = (self.classes[at.class], self.classes[at.target()]);
+        let there = u64::from(at.moved) * u64::from(new.buckets) / u64::from(old.buckets);
+        (u64::from(old.buckets - at.moved) + there) * (WORDS * 8) as u64
     }
-    fn class(&self) -> u32 {
-        (self.directory.load(Ordering::Relaxed) & 0xff) as u32
+    /// As it is now: a rumour unless a lane's lock is held.
+    fn directory(&self) -> Directory {
+        Directory::unpack(self.directory.load(Ordering::Relaxed))
     }
-
+    /// The class in which a link is, by the directory.
     #[inline]
-    fn bucket(&self, class: u32, hash: u64, step: u64) -> &[AtomicU64] {
-        let i = ((hash >> (64 - class)) + step) & ((1 << class) - 1);
-        self.buckets.clamped(((1 << class) + i as usize) * WORDS, WORDS)
+    fn side(&self, at: Directory, hash: u64) -> Class {
+        let class = self.classes[at.class];
+        if at.to == Move::None || class.home(hash) >= at.moved { class } else { self.classes[at.target()] }
+    }
+    #[inline]
+    fn bucket(&self, class: Class, i: u32) -> &[AtomicU64] {
+        self.words.clamped(class.from + i as usize * WORDS, WORDS)
     }
 
     /// Finds a child. Takes no lock; `check` verifies candidates.
     #[inline]
     pub fn find<R>(&self, hash: u64, mut check: impl FnMut(u32, u32) -> Check<R>) -> Found<R> {
         loop {
-            // Acquire: pairs with the Release of `resize`, so that the area's slots are seen.
+            // Acquire: pairs with the Release of `step`, so that the copied links are seen.
             let directory = self.directory.load(Ordering::Acquire);
-            match self.probe((directory & 0xff) as u32, hash, &mut check) {
+            match self.probe(self.side(Directory::unpack(directory), hash), hash, &mut check) {
                 Found::Miss => {}
                 found => return found,
             }
-            // Acquire fence: pairs with the Release slot stores of an area that came into use again; if one of them was
-            // seen above, the load below sees the directory that retired the area.
+            // Acquire fence: pairs with the Release stores that clear a copied link, or that put one into an area that came
+            // into use again; if one of them was seen above, the load below sees the directory that was published before.
             fence(Ordering::Acquire);
-            if self.directory.load(Ordering::Relaxed) == directory {
+            if self.directory.load(Ordering::Relaxed) == directory || injected(Fault::MissBelieved) {
                 return Found::Miss;
             }
         }
     }
 
     #[inline]
-    fn probe<R>(&self, class: u32, hash: u64, check: &mut impl FnMut(u32, u32) -> Check<R>) -> Found<R> {
-        let tag = tag(hash);
-        for step in 0..1u64 << class {
-            let bucket = self.bucket(class, hash, step);
+    fn probe<R>(&self, class: Class, hash: u64, check: &mut impl FnMut(u32, u32) -> Check<R>) -> Found<R> {
+        let (tag, home) = (tag(hash), class.home(hash));
+        for step in 0..class.buckets {
+            let bucket = self.bucket(class, class.after(home, step));
             for slot in &bucket[..SLOTS] {
                 // Acquire: pairs with the Release of `place`; the run's header is seen as published.
                 let slot = slot.load(Ordering::Acquire);
@@ -132,6 +247,7 @@ impl Edge {
                     }
                 }
             }
+            // Acquire: pairs with `take_out`; a count that fell because links moved leads to the directory that says so.
             if bucket[SLOTS].load(Ordering::Acquire) == 0 {
                 break;
             }
@@ -142,26 +258,23 @@ impl Edge {
     /// Adds a link. The caller knows that the key is absent and keeps others from adding it. `rehash` works out the hash of
     /// a linked run, for growth.
     pub fn insert(&self, lane: u32, hash: u64, run: u32, granule: u32, rehash: &dyn Fn(u32, u32) -> u64) {
-        let len = self.len.fetch_add(1, Ordering::Relaxed) + 1;
-        if len > self.room() && self.class() < self.class_max {
-            self.resize(true, rehash);
-        }
+        self.len.fetch_add(1, Ordering::Relaxed);
+        self.advance(rehash);
+        let early = injected(Fault::DirectoryBeforeLock).then(|| self.directory());
         let _own = self.lanes[lane as usize].lock();
-        self.place(self.class(), hash, pack(hash, run, granule));
+        // Under a lane's lock no step goes on.
+        let at = early.unwrap_or_else(|| self.directory());
+        self.place(self.side(at, hash), hash, pack(hash, run, granule));
     }
 
-    /// Three quarters of the slots: a table never runs above 7/8 full, even while every lane adds at once.
-    fn room(&self) -> u64 {
-        ((SLOTS as u64) << self.class()) * 3 / 4
-    }
-
-    fn place(&self, class: u32, hash: u64, slot: u64) {
-        for step in 0..1u64 << class {
-            let bucket = self.bucket(class, hash, step);
+    fn place(&self, class: Class, hash: u64, link: u64) {
+        let home = class.home(hash);
+        for step in 0..class.buckets {
+            let bucket = self.bucket(class, class.after(home, step));
             for word in &bucket[..SLOTS] {
                 // Release: pairs with the Acquire in `probe`.
                 if word.load(Ordering::Relaxed) == 0
-                    && word.compare_exchange(0, slot, Ordering::Release, Ordering::Relaxed).is_ok()
+                    && word.compare_exchange(0, link, Ordering::Release, Ordering::Relaxed).is_ok()
                 {
                     return;
                 }
@@ -174,17 +287,15 @@ impl Edge {
     /// Takes a link out; whether it was there. The caller holds the LOCK of the run and of its parent's.
     pub fn remove(&self, lane: u32, hash: u64, run: u32) -> bool {
         let _own = self.lanes[lane as usize].lock();
-        let class = self.class();
-        for step in 0..1u64 << class {
-            let bucket = self.bucket(class, hash, step);
-            for word in &bucket[..SLOTS] {
-                let slot = word.load(Ordering::Relaxed);
-                if slot != 0 && slot >> (2 * ID_BITS) == tag(hash) && unpack(slot).0 == run {
-                    // Release: pairs with the Acquire in `probe`.
-                    word.store(0, Ordering::Release);
-                    for passed in 0..step {
-                        self.bucket(class, hash, passed)[SLOTS].fetch_sub(1, Ordering::AcqRel);
-                    }
+        let class = self.side(self.directory(), hash);
+        let home = class.home(hash);
+        for step in 0..class.buckets {
+            let i = class.after(home, step);
+            let bucket = self.bucket(class, i);
+            for (slot, word) in bucket[..SLOTS].iter().enumerate() {
+                let link = word.load(Ordering::Relaxed);
+                if link != 0 && link >> (2 * ID_BITS) == tag(hash) && unpack(link).0 == run {
+                    self.take_out(class, home, i, slot);
                     self.len.fetch_sub(1, Ordering::Relaxed);
                     return true;
                 }
@@ -196,47 +307,127 @@ impl Edge {
         false
     }
 
-    /// Halves the table when it is less than an eighth full. Called by a lane that holds no lock of the table.
-    pub fn shrink(&self, rehash: &dyn Fn(u32, u32) -> u64) {
-        if self.class() > CLASS_MIN && self.len() < ((SLOTS as u64) << self.class()) / 8 {
-            self.resize(false, rehash);
+    /// Empties a slot, and counts its link out of the buckets that it had passed.
+    fn take_out(&self, class: Class, home: u32, bucket: u32, slot: usize) {
+        // Release, both: pair with the Acquire in `probe`.
+        self.bucket(class, bucket)[slot].store(0, Ordering::Release);
+        let mut passed = home;
+        while passed != bucket {
+            self.bucket(class, passed)[SLOTS].fetch_sub(1, Ordering::AcqRel);
+            passed = class.after(passed, 1);
         }
     }
 
+    /// What the table should do next: go on with a move, or begin one. Below three eighths of the slots it shrinks, which
+    /// leaves a third of the way to the next growth.
+    fn due(&self, at: Directory) -> Move {
+        let (class, len) = (self.classes[at.class], self.len());
+        if at.to != Move::None {
+            at.to
+        } else if len > class.room() && at.class + 1 < self.classes.len() {
+            Move::Grow
+        } else if at.class > 0 && len < class.slots() * 3 / 8 {
+            Move::Shrink
+        } else {
+            Move::None
+        }
+    }
+
+    /// Moves a few links if the table is growing or shrinking, or should. Called by a lane that holds no lock of the table,
+    /// each time a link came or goes.
+    #[inline]
+    pub fn advance(&self, rehash: &dyn Fn(u32, u32) -> u64) {
+        if self.due(self.directory()) != Move::None {
+            self.with_every_lock(0, &mut || self.step(rehash));
+        }
+    }
+
+    /// Takes the locks by recursion: guards of any number of lanes without memory for them.
     #[cold]
-    fn resize(&self, grow: bool, rehash: &dyn Fn(u32, u32) -> u64) {
-        let _all: Vec<_> = self.lanes.iter().map(|l| l.lock()).collect();
-        let directory = self.directory.load(Ordering::Relaxed);
-        let (old, len) = ((directory & 0xff) as u32, self.len());
-        let class = match grow {
-            true if len > self.room() && old < self.class_max => old + 1,
-            false if old > CLASS_MIN && len < ((SLOTS as u64) << old) / 8 => old - 1,
-            _ => return,
-        };
-        for i in 0..1usize << old {
-            let bucket = self.buckets.clamped(((1 << old) + i) * WORDS, SLOTS);
-            for slot in bucket.iter().map(|w| w.load(Ordering::Relaxed)).filter(|&s| s != 0) {
-                let (run, granule) = unpack(slot);
-                let hash = rehash(run, granule);
-                self.place(class, hash, pack(hash, run, granule));
+    fn with_every_lock(&self, lane: usize, then: &mut dyn FnMut()) {
+        match self.lanes.get(lane) {
+            Some(lock) => {
+                let _held = lock.lock();
+                self.with_every_lock(lane + 1, then);
             }
+            None => then(),
+        }
+    }
+
+    /// One step of a move, under every lane's lock.
+    fn step(&self, rehash: &dyn Fn(u32, u32) -> u64) {
+        let mut at = self.directory();
+        at.to = self.due(at);
+        if at.to == Move::None {
+            return;
+        }
+        let (old, new) = (self.classes[at.class], self.classes[at.target()]);
+        let from = at.moved;
+        let end = (from + STEP_BUCKETS).min(old.buckets);
+        let mut moving = self.step.lock();
+        self.collect(old, from, end, rehash, &mut moving);
+        for link in moving.iter() {
+            self.place(new, link.hash, link.link);
+        }
+        if injected(Fault::ClearedBeforePublished) {
+            moving.iter().for_each(|m| self.take_out(old, old.home(m.hash), m.bucket, m.slot as usize));
+        }
+        at.changes += 1;
+        at.moved = end;
+        let left = at.class;
+        if end == old.buckets {
+            at = Directory { class: at.target(), to: Move::None, moved: 0, changes: at.changes };
+        }
+        if injected(Fault::ChangesUncounted) {
+            at.changes = 0;
         }
         // Release: pairs with the Acquire in `find`.
-        self.directory.store(((directory >> 8) + 1) << 8 | u64::from(class), Ordering::Release);
-        self.wipe(old);
+        self.directory.store(at.pack(), Ordering::Release);
+        if !injected(Fault::ClearedBeforePublished) {
+            moving.iter().for_each(|m| self.take_out(old, old.home(m.hash), m.bucket, m.slot as usize));
+        }
+        moving.clear();
+        self.give_back(self.classes[left], from, end);
     }
 
-    /// Empties a retired area, so that it is ready for its next use. A reader still inside misses and reads the directory
-    /// again.
-    fn wipe(&self, class: u32) {
-        let (from, count) = ((1usize << class) * WORDS, WORDS << class);
-        // Release fence: pairs with the Acquire fence in `find`: a reader that saw a word wiped here, or one stored into
-        // this area later, sees the directory that retired it.
-        fence(Ordering::Release);
-        if class >= 12 && cfg!(not(loom)) {
-            self.buckets.release(from, count);
-        } else {
-            self.buckets.clamped(from, count).iter().for_each(|w| w.store(0, Ordering::Relaxed));
+    /// The links with a home in `from..end`. They stand there or, in a row of passed buckets, behind it.
+    fn collect(&self, old: Class, from: u32, end: u32, rehash: &dyn Fn(u32, u32) -> u64, moving: &mut Vec<Moving>) {
+        for step in 0..old.buckets {
+            if step >= end - from && self.bucket(old, old.after(from, step - 1))[SLOTS].load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            let bucket = old.after(from, step);
+            for (slot, word) in self.bucket(old, bucket)[..SLOTS].iter().enumerate() {
+                let link = word.load(Ordering::Relaxed);
+                if link != 0 {
+                    moving.push(Moving { bucket, slot: slot as u32, link, hash: 0 });
+                }
+            }
+        }
+        // Apart from the loop above: the reads of several links' headers and contents overlap.
+        for link in moving.iter_mut() {
+            let (run, granule) = unpack(link.link);
+            link.hash = rehash(run, granule);
+        }
+        moving.retain(|m| (from..end).contains(&old.home(m.hash)));
+    }
+
+    /// Gives back the memory of chunks that the move has left, all of whose words are zero now. The first one goes last: the
+    /// links that overflow the end of the table stand there.
+    fn give_back(&self, old: Class, from: u32, end: u32) {
+        if old.buckets < CHUNK_BUCKETS || cfg!(loom) {
+            return;
+        }
+        let chunk = |buckets: u32| (buckets / CHUNK_BUCKETS * CHUNK_BUCKETS) as usize * WORDS;
+        let first = chunk(CHUNK_BUCKETS);
+        if end == old.buckets {
+            self.words.release(old.from, first);
+            let last = chunk(from).max(first);
+            self.words.release(old.from + last, old.buckets as usize * WORDS - last);
+        } else if chunk(end) > chunk(from).max(first)
+            && self.bucket(old, CHUNK_BUCKETS - 1)[SLOTS].load(Ordering::Relaxed) == 0
+        {
+            self.words.release(old.from + chunk(from), chunk(end) - chunk(from));
         }
     }
 }
@@ -247,38 +438,136 @@ mod tests {
     use crate::hash::HashKey;
     use std::collections::HashMap;
 
-    #[test]
-    fn equals_a_map_through_growth_and_shrinking() {
+    fn full(edge: &Edge) -> f64 {
+        let at = edge.directory();
+        let buckets = (edge.bytes() / (WORDS as u64 * 8)) as f64;
+        assert!(at.moved < edge.classes[at.class].buckets);
+        edge.len() as f64 / (buckets * SLOTS as f64)
+    }
+
+    fn found(edge: &Edge, hash: u64, run: u32) -> Option<u32> {
+        match edge.find(hash, |r, g| if r == run { Check::Yes(g) } else { Check::No }) {
+            Found::Hit(granule) => Some(granule),
+            _ => None,
+        }
+    }
+
+    fn all_zero(edge: &Edge) -> bool {
+        edge.words.clamped(0, usize::MAX / 2).iter().all(|w| w.load(Ordering::Relaxed) == 0)
+    }
+
+    /// Adds and takes away, more of the one and then more of the other, and compares every answer with a map's.
+    fn against_a_map(keys: u32, steps: u32, rehash: &dyn Fn(u32, u32) -> u64) {
         let edge = Edge::reserve(1 << 16, 2).unwrap();
-        let key = HashKey::new(Some([3, 4]));
         let mut map: HashMap<u32, u32> = HashMap::new();
-        let rehash = |run: u32, _: u32| key.one(u64::from(run % 20_000));
         let mut x = 99u64;
-        for step in 0..120_000u32 {
+        for step in 0..steps {
             x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let run = (x >> 40) as u32 % 20_000;
-            let grow = step / 30_000 % 2 == 0;
+            let run = (x >> 40) as u32 % keys;
+            let grow = (step / (steps / 4)).is_multiple_of(2);
             let add = (x >> 30) % 10 < if grow { 8 } else { 1 };
             if add && !map.contains_key(&run) {
-                edge.insert(step % 2, rehash(run, 0), run, run + 1, &rehash);
+                edge.insert(step % 2, rehash(run, 0), run, run + 1, rehash);
                 map.insert(run, run + 1);
             } else if !add {
                 assert_eq!(edge.remove(step % 2, rehash(run, 0), run), map.remove(&run).is_some());
-                edge.shrink(&rehash);
+                edge.advance(rehash);
             }
-            let probe = (x >> 20) as u32 % 20_000;
-            let found = edge.find(rehash(probe, 0), |r, g| if r == probe { Check::Yes(g) } else { Check::No });
-            let found = if let Found::Hit(granule) = found { Some(granule) } else { None };
-            assert_eq!(found, map.get(&probe).copied(), "step {step}");
-            let full = edge.len() as f64 / ((SLOTS as u64) << edge.class()) as f64;
-            assert!(full <= 0.875, "{full} full");
+            let probe = (x >> 20) as u32 % keys;
+            assert_eq!(found(&edge, rehash(probe, 0), probe), map.get(&probe).copied(), "step {step}");
+            assert!(full(&edge) <= 0.875, "{} full", full(&edge));
         }
         assert_eq!(edge.len(), map.len() as u64);
         map.drain().for_each(|(run, _)| {
             assert!(edge.remove(0, rehash(run, 0), run));
-            edge.shrink(&rehash);
+            edge.advance(rehash);
         });
-        assert_eq!((edge.len(), edge.class()), (0, CLASS_MIN));
-        assert!(edge.buckets.clamped(0, usize::MAX / 2).iter().all(|w| w.load(Ordering::Relaxed) == 0));
+        while edge.due(edge.directory()) != Move::None {
+            edge.advance(rehash);
+        }
+        assert_eq!((edge.len(), edge.directory().class), (0, 0));
+        assert!(all_zero(&edge), "a table that was emptied has no word set");
+    }
+
+    #[test]
+    fn equals_a_map_through_growth_and_shrinking() {
+        let key = HashKey::new(Some([3, 4]));
+        against_a_map(40_000, 300_000, &|run, _| key.one(u64::from(run)));
+    }
+
+    #[test]
+    fn equals_a_map_when_every_link_has_the_same_home() {
+        for hash in [0, 77 << 50, u64::MAX] {
+            against_a_map(300, 6_000, &|_, _| hash);
+        }
+        // The last homes: what overflows goes on at the first bucket.
+        against_a_map(3_000, 40_000, &|run, _| u64::MAX - u64::from(run));
+    }
+
+    /// A step moves a bounded number of links, however large the table is.
+    #[test]
+    fn a_step_is_bounded() {
+        let key = HashKey::new(Some([5, 6]));
+        let rehash = |run: u32, _: u32| key.one(u64::from(run));
+        let edge = Edge::reserve(1 << 20, 1).unwrap();
+        let (mut longest, calls) = (0, std::cell::Cell::new(0));
+        let counted = |run: u32, granule: u32| {
+            calls.set(calls.get() + 1);
+            rehash(run, granule)
+        };
+        for run in 1..300_000 {
+            calls.set(0);
+            edge.insert(0, rehash(run, 0), run, run, &counted);
+            longest = longest.max(calls.get());
+            assert!(full(&edge) < 0.82, "{} full at {run}", full(&edge));
+        }
+        assert!((20..600).contains(&longest), "{longest} links looked at in one insert");
+    }
+
+    /// Whoever is there throughout is found at every moment of growth and shrinking.
+    #[test]
+    fn a_reader_never_misses_what_is_there() {
+        let key = HashKey::new(Some([7, 8]));
+        let rehash = |run: u32, _: u32| key.one(u64::from(run));
+        let edge = Edge::reserve(1 << 18, 2).unwrap();
+        let steady = 1..200u32;
+        steady.clone().for_each(|run| edge.insert(0, rehash(run, 0), run, run, &rehash));
+        let done = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut lookups = 0u64;
+                        while done.load(Ordering::Relaxed) == 0 {
+                            for run in steady.clone() {
+                                assert_eq!(found(&edge, rehash(run, 0), run), Some(run));
+                            }
+                            assert_eq!(found(&edge, rehash(1 << 20, 0), 1 << 20), None);
+                            lookups += 200;
+                        }
+                        lookups
+                    })
+                })
+                .collect();
+            let (edge, rehash) = (&edge, &rehash);
+            let writers = [0u32, 1].map(|lane| {
+                scope.spawn(move || {
+                    for round in 0..6 {
+                        let mine = (1_000..if round % 2 == 0 { 60_000 } else { 3_000 }).filter(|r| r % 2 == lane);
+                        mine.clone().for_each(|run| edge.insert(lane, rehash(run, 0), run, run, rehash));
+                        mine.for_each(|run| {
+                            assert!(edge.remove(lane, rehash(run, 0), run));
+                            edge.advance(rehash);
+                        });
+                    }
+                })
+            });
+            let written = writers.map(|w| w.join());
+            done.store(1, Ordering::Relaxed);
+            let lookups: u64 = readers.into_iter().map(|r| r.join().expect("a reader found everything")).sum();
+            written.into_iter().for_each(|w| w.expect("a writer took out what it had put in"));
+            assert!(lookups > 0);
+        });
+        assert_eq!(edge.len(), steady.len() as u64);
     }
 }

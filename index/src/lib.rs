@@ -39,6 +39,7 @@ mod config;
 mod cover;
 mod edge;
 mod error;
+mod fault;
 mod hash;
 mod index;
 mod kids;

@@ -142,7 +142,7 @@ impl<'a> Work<'a> {
         self.counts.blocks = self.counts.blocks.wrapping_sub(u64::from(f.len));
         self.give_granules(kept_end, f.base + f.cap);
         if linked {
-            shard.edge.shrink(&|r, g| shard.rehash(r, g));
+            shard.edge.advance(&|r, g| shard.rehash(r, g));
         }
         parent
     }

@@ -1,0 +1,47 @@
+//! Faults that a loom model puts into the product's own code, one at a time, to show that it would be found.
+//!
+//! In the product every question is the constant `false` and costs nothing. Under loom a model names the fault before it
+//! runs; all threads of a model are one thread of the system, so the name is a thread-local.
+
+/// A place where the code can be made wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// A reader of child links believes a miss without reading the directory again.
+    MissBelieved,
+    /// A step clears copied links before it publishes the directory.
+    ClearedBeforePublished,
+    /// The directory does not count its changes.
+    ChangesUncounted,
+    /// An insert reads the directory before it has the lock.
+    DirectoryBeforeLock,
+}
+
+/// Whether this fault is put in. Never, outside of loom.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) const fn injected(_fault: Fault) -> bool {
+    false
+}
+
+#[cfg(loom)]
+pub use under_loom::{inject, injected};
+
+#[cfg(loom)]
+mod under_loom {
+    use super::Fault;
+    use std::cell::Cell;
+
+    std::thread_local! {
+        static INJECTED: Cell<Option<Fault>> = const { Cell::new(None) };
+    }
+
+    /// Puts a fault in, or takes it out, for the models of this thread.
+    pub fn inject(fault: Option<Fault>) {
+        INJECTED.with(|cell| cell.set(fault));
+    }
+
+    /// Whether this fault is put in.
+    pub fn injected(fault: Fault) -> bool {
+        INJECTED.with(|cell| cell.get() == Some(fault))
+    }
+}
