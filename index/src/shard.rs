@@ -135,27 +135,37 @@ impl Shard {
 
     /// The run that covers a position which the calling lane knows to be live (its own rank holds it), and the offset
     /// inside. Other lanes may split the run meanwhile: the sight says at which version it was right.
+    #[inline]
     pub fn locate(&self, position: u32) -> (Sight, u32) {
         let mut turn = 0;
         loop {
-            // Acquire: pairs with the Release of the split that moved the owner.
-            let mut run = self.arena.owner(position / GRANULE).load(Ordering::Acquire);
-            while run != 0 {
-                let Ok(sight) = self.sight(run, u32::MAX) else { break };
-                let f = &sight.fields;
-                if position < f.base {
-                    break;
-                }
-                if position < f.end() {
-                    return (sight, position - f.base);
-                }
-                run = f.next;
+            if let Some(there) = self.locate_once(position) {
+                return there;
             }
             // A link was overtaken by a split or a death on the way: look again.
             turn += 1;
             debug_assert!(turn < 1 << 24, "position {position} is in no run");
             wait(turn);
         }
+    }
+
+    /// The same for a position that may be gone: one look, which finds nothing also where a split or a death overtook a link.
+    #[inline]
+    pub fn locate_once(&self, position: u32) -> Option<(Sight, u32)> {
+        // Acquire: pairs with the Release of the split that moved the owner.
+        let mut run = self.arena.owner(position / GRANULE).load(Ordering::Acquire);
+        while run != 0 {
+            let sight = self.sight(run, u32::MAX).ok()?;
+            let f = &sight.fields;
+            if position < f.base {
+                return None;
+            }
+            if position < f.end() {
+                return Some((sight, position - f.base));
+            }
+            run = f.next;
+        }
+        None
     }
 
     /// A run's header.

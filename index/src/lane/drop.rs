@@ -1,10 +1,12 @@
 //! Removals: names go, and with a position's last name the position. A stretch of canonical names goes in one cutoff.
 
 use crate::error::IndexError;
+use crate::lane::compare::{common_names, same_backwards};
+use crate::lane::names::Hint;
 use crate::lane::parking::Parking;
-use crate::lane::work::{HeldRun, NamedAt, Work};
+use crate::lane::survey::Survey;
+use crate::lane::work::{HeldRun, NamedAt, Standing, Work};
 use crate::layout::Entry;
-use crate::sync::Ordering;
 use crate::types::{EngineHash, Removed};
 
 impl<'a> Work<'a> {
@@ -22,15 +24,21 @@ impl<'a> Work<'a> {
                 did.copies += 1;
                 continue;
             }
-            match self.resolve(name) {
+            if let Some(position) = self.me().private.get(name) {
+                self.forget(name, NamedAt { position, private: true })?;
+                did.removed += 1;
+                continue;
+            }
+            let below = self.me().below;
+            match self.expected(below, name).or_else(|| self.standing(name)) {
                 None => did.unknown += 1,
-                Some(at) if !at.private && parking.is_empty() && self.me().usual(at.position, name) => {
-                    let more = self.remove_stretch(at.position, &names[i..])?;
+                Some(at) if parking.is_empty() && self.me().usual(at.position(), name) => {
+                    let more = self.remove_stretch(at, &names[i..])?;
                     i += more as usize;
                     did.removed += 1 + u64::from(more);
                 }
                 Some(at) => {
-                    self.forget(name, at)?;
+                    self.forget(name, NamedAt { position: at.position(), private: false })?;
                     did.removed += 1;
                 }
             }
@@ -48,37 +56,55 @@ impl<'a> Work<'a> {
 
     /// Drops a position held under its canonical name, together with neighbours that bear the following names: downwards
     /// first (engines free tails first), else upwards. How many neighbours went along.
-    fn remove_stretch(&mut self, position: u32, following: &[EngineHash]) -> Result<u32, IndexError> {
-        let shard = self.shard;
+    fn remove_stretch(&mut self, at: Standing, following: &[EngineHash]) -> Result<u32, IndexError> {
+        let (position, mut at) = (at.position(), Some(at));
         loop {
-            let (sight, offset) = shard.locate(position);
-            let header = shard.header(sight.run);
-            // Not confirmed yet, so possibly a rumour: bounded by the length, which is.
-            let cut = shard.cut(header, &sight.fields, self.slot()).0.min(sight.fields.len);
-            let base = sight.fields.base;
-            let me = &self.holders[self.tier.index()];
-            let bears = |at: u32, i: u32| {
-                following.get(i as usize).is_some_and(|n| n.0 == shard.arena.name(at) && me.usual(at, n.0))
-            };
-            let (mut low, mut high) = (offset, offset);
-            while low > 0 && bears(base + low - 1, offset - low) {
-                low -= 1;
-            }
-            if low == offset {
-                while high + 1 < cut && bears(base + high + 1, high - offset) {
-                    high += 1;
+            let (sight, offset, cut) = match at.take() {
+                Some(at) => (at.sight, at.offset, at.cut),
+                None => {
+                    let (sight, offset) = self.shard.locate(position);
+                    // Not confirmed yet, so possibly a rumour: bounded by the length, which is.
+                    let cut = self.shard.cut(self.shard.header(sight.run), &sight.fields, self.slot()).0;
+                    (sight, offset, cut.min(sight.fields.len))
                 }
-            }
+            };
+            let (low, high) = self.stretch(sight.fields.base, offset, cut, following);
+            // What was seen holds under LOCK at the same version: names of a run's blocks stay.
             let Some(held) = self.lock_at(&sight) else { continue };
+            // Read before the blocks go: the position below may go with them.
+            let below = if low > 0 { held.f.base + low - 1 } else { held.f.parent };
+            self.me().below = Hint { name: self.shard.arena.name(below), position: below };
             self.drop_range(held, low, high)?;
             return Ok(high - low);
         }
     }
 
+    /// How far the neighbours of an offset bear the following names, and nothing is unusual about them.
+    fn stretch(&self, base: u32, offset: u32, cut: u32, following: &[EngineHash]) -> (u32, u32) {
+        let arena = &self.shard.arena;
+        let me = &self.holders[self.tier.index()];
+        let most = following.len().min(offset as usize);
+        let below = arena.names(base + offset - most as u32, most as u32);
+        let mut count = same_backwards(&following[..most], below);
+        let usual = |at: u32, i: u32| me.usual(at, following[i as usize].0);
+        if !me.is_plain() {
+            count = (0..count).take_while(|&i| usual(base + offset - 1 - i, i)).count() as u32;
+        }
+        if count > 0 {
+            return (offset - count, offset);
+        }
+        let above = arena.names(base + offset + 1, cut.saturating_sub(offset + 1));
+        let mut count = common_names(following, above);
+        if !me.is_plain() {
+            count = (0..count).take_while(|&i| usual(base + offset + 1 + i, i)).count() as u32;
+        }
+        (offset, offset + count)
+    }
+
     /// A name left its old position (its map entry is gone already): the position keeps its other names, or goes.
     pub fn leave(&mut self, old: Option<NamedAt>) -> Result<(), IndexError> {
         let Some(NamedAt { position, private }) = old else { return Ok(()) };
-        let (mut held, mut offset) = self.lock_cover(position);
+        let (mut held, offset) = self.lock_cover(position);
         if !self.me().twins.contains_key(&position) {
             return self.drop_range(held, offset, offset);
         }
@@ -86,47 +112,42 @@ impl<'a> Work<'a> {
             // The canonical name goes and private ones stay: the position becomes private, as a run of its own.
             if offset > 0 {
                 held = self.split(held, offset)?.1;
-                offset = 0;
             }
-            let (cut, _) = self.shard.cut(held.header, &held.f, self.slot());
-            if cut > 1 {
+            let mut survey = self.survey(&held);
+            if survey.cut > 1 {
                 held = self.split(held, 1)?.0;
+                survey = self.survey(&held);
             }
-            self.lower(&mut held, offset, Entry { slot: self.slot(), cut: 1, private: true })?;
+            self.lower(&mut held, survey, Entry { slot: self.slot(), cut: 1, private: true })?;
         }
         self.me().take_twin(position);
         Ok(())
     }
 
     /// The holder no longer has offsets `low..=high` of a run. What it has above them stays: the run is split there.
-    fn drop_range(&mut self, held: HeldRun<'a>, low: u32, high: u32) -> Result<(), IndexError> {
-        let slot = self.slot();
-        let (cut, private) = self.shard.cut(held.header, &held.f, slot);
-        debug_assert!(high < cut, "a dropped block is held");
-        let mut held = if high + 1 < cut { self.split(held, high + 1)?.0 } else { held };
-        self.lower(&mut held, low, Entry { slot, cut: low, private })?;
+    fn drop_range(&mut self, mut held: HeldRun<'a>, low: u32, high: u32) -> Result<(), IndexError> {
+        let mut survey = self.survey(&held);
+        debug_assert!(high < survey.cut, "a dropped block is held");
+        if high + 1 < survey.cut {
+            held = self.split(held, high + 1)?.0;
+            survey = self.survey(&held);
+        }
+        self.lower(&mut held, survey, Entry { slot: self.slot(), cut: low, private: survey.private })?;
         let count = u64::from(high - low + 1);
         self.me().held -= count;
         self.counts.held -= count;
-        self.trim(held);
+        self.trim(held, survey.others.max(low));
         Ok(())
     }
 
     /// Replaces a holder's entry by a lesser one, and takes names out of the canonical map that no rank of this lane holds
-    /// canonically any more (from `low` on).
-    pub fn lower(&mut self, held: &mut HeldRun<'a>, low: u32, entry: Entry) -> Result<(), IndexError> {
-        let before = self.mapped(held);
+    /// canonically any more.
+    pub fn lower(&mut self, held: &mut HeldRun<'a>, survey: Survey, entry: Entry) -> Result<(), IndexError> {
         self.shard.set_cut(&mut held.lock, held.header, &mut held.f, entry)?;
-        if before <= low {
-            return Ok(());
-        }
-        // ENG is read under LOCK: another lane could trim and reuse the positions after it.
-        let arena = &self.shard.arena;
-        let after = self.mapped(held);
+        let (before, after) = (survey.mapped(), survey.mapped_with(entry.cut, entry.private));
         if after < before {
-            for (i, name) in arena.names(held.f.base + after, before - after).iter().enumerate() {
-                self.canonical.remove(arena, name.load(Ordering::Relaxed), held.f.base + after + i as u32);
-            }
+            // ENG is read under LOCK: another lane could trim and reuse the positions after it.
+            self.canonical.remove_stretch(&self.shard.arena, held.f.base + after, before - after);
         }
         Ok(())
     }

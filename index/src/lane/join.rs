@@ -4,11 +4,12 @@
 //! name at a time; where a run's kind of name does not fit, the run is split, so that a holder has one kind for each run.
 
 use crate::error::IndexError;
+use crate::lane::compare::common_names;
 use crate::lane::store::Taken;
+use crate::lane::survey::Survey;
 use crate::lane::work::{HeldRun, NamedAt, Work};
 use crate::layout::Entry;
 use crate::shard::Sight;
-use crate::sync::Ordering;
 use crate::types::{EngineHash, StoreKind, Stored};
 
 impl<'a> Work<'a> {
@@ -21,18 +22,21 @@ impl<'a> Work<'a> {
         kind: StoreKind,
         did: &mut Stored,
     ) -> Result<Option<Taken>, IndexError> {
+        // Before the LOCK, which is taken at this version only: names of a run's blocks stay while the version does.
+        let words = self.shard.arena.names(sight.fields.base + offset, names.len() as u32);
+        let same = common_names(names, words);
         let Some(mut held) = self.lock_at(sight) else { return Ok(None) };
-        let (cut, private) = self.shard.cut(held.header, &held.f, self.slot());
-        if offset < cut {
-            let there = names.len().min((cut - offset) as usize);
-            return self.hold_again(held, offset, private, &names[..there], kind, did).map(Some);
+        let mut survey = self.survey(&held);
+        if offset < survey.cut {
+            let there = names.len().min((survey.cut - offset) as usize);
+            return self.hold_again(held, offset, survey.private, &names[..there], kind, did).map(Some);
         }
-        if offset == cut {
-            return self.hold_more(held, offset, private, names, kind, did).map(Some);
+        if offset > survey.cut {
+            // A hole before the stretch: cut the run there, so that what is held is a prefix of the second half.
+            held = self.split(held, offset)?.1;
+            survey = self.survey(&held);
         }
-        // A hole before the stretch: cut the run there, so that what is held is a prefix of the second half.
-        held = self.split(held, offset)?.1;
-        self.hold_more(held, 0, false, names, kind, did).map(Some)
+        self.hold_more(held, survey, names, same, kind, did).map(Some)
     }
 
     /// Names for positions that are held already: further copies, or further names (twins).
@@ -79,20 +83,22 @@ impl<'a> Work<'a> {
         Ok(Taken { count: 1, last: from })
     }
 
-    /// Extends the holder's prefix of a run, from its end at `offset`.
+    /// Extends the holder's prefix of a run, from its end. The first `same` names are the canonical ones there.
     fn hold_more(
         &mut self,
         mut held: HeldRun<'a>,
-        mut offset: u32,
-        private: bool,
+        survey: Survey,
         names: &[EngineHash],
+        same: u32,
         kind: StoreKind,
         did: &mut Stored,
     ) -> Result<Taken, IndexError> {
         let room = self.room()?;
         let names = &names[..names.len().min(room)];
-        if offset == 0 || !private {
-            let taken = self.extend_canonical(&mut held, offset, names)?;
+        let mut offset = survey.cut;
+        if offset == 0 || !survey.private {
+            let same = names.len().min(same as usize);
+            let taken = self.extend_canonical(&mut held, survey, &names[..same])?;
             if taken > 0 {
                 self.took(taken, did);
                 return Ok(Taken { count: taken, last: held.f.base + offset + taken - 1 });
@@ -128,28 +134,27 @@ impl<'a> Work<'a> {
         self.counts.held -= names.len() as u64;
     }
 
-    /// Raises the cutoff as far as the names are the canonical ones and free to be used so. How far.
+    /// Raises the cutoff as far as the names, which are the canonical ones there, are free to be used so. How far.
     fn extend_canonical(
         &mut self,
         held: &mut HeldRun<'a>,
-        offset: u32,
+        survey: Survey,
         names: &[EngineHash],
     ) -> Result<u32, IndexError> {
-        let from = held.f.base + offset;
-        let words = self.shard.arena.names(from, names.len() as u32);
-        let same = words.iter().zip(names).take_while(|(w, n)| w.load(Ordering::Relaxed) == n.0).count();
-        if same == 0 {
+        if names.is_empty() {
             return Ok(0);
         }
+        let offset = survey.cut;
+        let from = held.f.base + offset;
         // What other ranks of this lane hold canonically is mapped; only an own private name can be in the way there.
-        let mapped = self.mapped(held).saturating_sub(offset).min(same as u32);
+        let mapped = survey.others_mapped.saturating_sub(offset).min(names.len() as u32);
         let private = &self.holders[self.tier.index()].private;
         let free = if private.is_empty() {
             mapped
         } else {
             names[..mapped as usize].iter().take_while(|n| private.get(n.0).is_none()).count() as u32
         };
-        let fresh = if free < mapped { 0 } else { self.map_stretch(from + free, &names[free as usize..same]) };
+        let fresh = if free < mapped { 0 } else { self.map_stretch(from + free, &names[free as usize..]) };
         let taken = free + fresh;
         if taken == 0 {
             return Ok(0);
@@ -157,9 +162,7 @@ impl<'a> Work<'a> {
         let entry = Entry { slot: self.slot(), cut: offset + taken, private: false };
         let raised = self.shard.set_cut(&mut held.lock, held.header, &mut held.f, entry);
         if let Err(full) = raised {
-            for i in free..taken {
-                self.canonical.remove(&self.shard.arena, names[i as usize].0, from + i);
-            }
+            self.canonical.remove_stretch(&self.shard.arena, from + free, fresh);
             return Err(full);
         }
         Ok(taken)

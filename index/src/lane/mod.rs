@@ -1,11 +1,13 @@
 //! The writer of one lane: applies the events of the ranks it owns, in order, alone.
 
+mod compare;
 mod drop;
 mod join;
 pub(crate) mod names;
 mod parking;
 mod shape;
 mod store;
+mod survey;
 mod sweep;
 mod table;
 pub(crate) mod work;
@@ -14,6 +16,7 @@ use crate::error::IndexError;
 use crate::index::Index;
 use crate::lane::names::{CanonicalMap, HolderNames};
 use crate::lane::parking::{Parked, Parking};
+use crate::lane::store::After;
 use crate::lane::work::{Counts, Work};
 use crate::shard::Shard;
 use crate::slots::WORD_RANKS;
@@ -134,8 +137,8 @@ impl Lane {
                 return Ok(());
             }
             let after = match store.parent {
-                None => Some(crate::layout::ROOT),
-                Some(parent) => work.resolve_any(parent.0).map(|at| at.position),
+                None => Some(After::ROOT),
+                Some(parent) => work.parent(parent.0),
             };
             let Some(after) = after else {
                 park(parking, at.tier, store, &mut did);
@@ -326,7 +329,7 @@ fn attach(
             work.tier = block.tier;
             let parent = work.resolve_any(parent).expect("a name that arrived is held");
             let (name, content) = ([EngineHash(block.name)], [ContentHash(block.content)]);
-            work.place(parent.position, &name, &content, block.kind, did)?;
+            work.place(After::position(parent.position), &name, &content, block.kind, did)?;
             did.attached += 1;
             arrived.push_back(block.name);
         }

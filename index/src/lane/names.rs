@@ -9,6 +9,7 @@
 use crate::hash::{HashKey, IntMap, shrink};
 use crate::lane::table::{Keyed, Table, Tagged};
 use crate::layout::Arena;
+use crate::sync::Ordering;
 
 /// Canonical names of the lane: name -> position.
 pub(crate) struct CanonicalMap {
@@ -47,6 +48,13 @@ impl CanonicalMap {
         self.table.remove(key.one(name), name, |p| p == position, |_, p| key.one(arena.name(p)));
     }
 
+    /// Takes the mappings of consecutive positions out. Their ENG words are still theirs.
+    pub fn remove_stretch(&mut self, arena: &Arena, from: u32, count: u32) {
+        for (position, name) in (from..).zip(arena.names(from, count)) {
+            self.remove(arena, name.load(Ordering::Relaxed), position);
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.table.len()
     }
@@ -74,6 +82,9 @@ impl PrivateNames {
 
     #[inline]
     pub fn get(&self, name: u64) -> Option<u32> {
+        if self.is_empty() {
+            return None;
+        }
         self.table.find(self.key.one(name), name, |_| true)
     }
 
@@ -104,6 +115,14 @@ impl PrivateNames {
     }
 }
 
+/// A canonical name that is likely to come next, and where it stood. The position may be gone, or be another block's by now.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Hint {
+    pub name: u64,
+    /// The root where there is no hint.
+    pub position: u32,
+}
+
 /// The names of one holder that the canonical map does not tell.
 pub(crate) struct HolderNames {
     /// Private names: name -> position.
@@ -116,6 +135,10 @@ pub(crate) struct HolderNames {
     pub held: u64,
     /// Sum of `twins`.
     pub twin_names: u64,
+    /// The block below the last removal: what an engine that frees tails first removes next.
+    pub below: Hint,
+    /// The last block stored: what the next store goes on from.
+    pub latest: Hint,
 }
 
 impl HolderNames {
@@ -126,7 +149,15 @@ impl HolderNames {
             copies: IntMap::with_hasher(key),
             held: 0,
             twin_names: 0,
+            below: Hint::default(),
+            latest: Hint::default(),
         }
+    }
+
+    /// Whether every name is the only one of its position, canonical, and stored once.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.private.is_empty() && self.twins.is_empty() && self.copies.is_empty()
     }
 
     /// Distinct names.
@@ -157,6 +188,9 @@ impl HolderNames {
 
     /// One copy less; false when only the last one is left.
     pub fn take_copy(&mut self, name: u64) -> bool {
+        if self.copies.is_empty() {
+            return false;
+        }
         match self.copies.get_mut(&name) {
             None => false,
             Some(1) => {

@@ -61,11 +61,11 @@ impl<'a> Work<'a> {
     }
 
     /// Gives back the end of a run that nobody holds and nothing hangs off; the run itself, and then the ends of its
-    /// parents, when nothing is left. Holders and children are read under LOCK (rule R4).
-    pub fn trim(&mut self, mut held: HeldRun<'a>) {
+    /// parents, when nothing is left. `reach` is the longest prefix that anybody holds. Holders and children are read under
+    /// LOCK (rule R4).
+    pub fn trim(&mut self, mut held: HeldRun<'a>, mut reach: u32) {
         let shard = self.shard;
         loop {
-            let (reach, _) = shard.reach(held.header, &held.f, |_| false);
             let f = held.f;
             let mut keep = f.len;
             while keep > reach && !Kids::any(&shard.arena, f.base + keep - 1) {
@@ -79,7 +79,10 @@ impl<'a> Work<'a> {
                 return;
             }
             match self.unlink(held) {
-                Some(parent) => held = parent,
+                Some(parent) => {
+                    reach = shard.reach(parent.header, &parent.f, |_| false).0;
+                    held = parent;
+                }
                 None => return,
             }
         }

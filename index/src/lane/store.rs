@@ -5,7 +5,8 @@ use crate::alloc::GRANULE;
 use crate::edge::Found;
 use crate::error::IndexError;
 use crate::kids::Kids;
-use crate::lane::work::{HeldRun, NamedAt, Work};
+use crate::lane::names::Hint;
+use crate::lane::work::{HeldRun, NamedAt, Standing, Work};
 use crate::layout::{Entry, Fields, ROOT, common};
 use crate::shard::Sight;
 use crate::sync::Ordering;
@@ -18,19 +19,42 @@ pub(crate) struct Taken {
     pub last: u32,
 }
 
+/// A position that the rank holds, or the root, and where it was seen: its run at some version and the offset inside.
+#[derive(Clone, Copy)]
+pub(crate) struct After {
+    pub position: u32,
+    pub seen: Option<(Sight, u32)>,
+}
+
+impl After {
+    /// The root.
+    pub const ROOT: After = After::position(ROOT);
+
+    /// A position that is yet to be located.
+    pub const fn position(position: u32) -> Self {
+        Self { position, seen: None }
+    }
+}
+
+impl From<Standing> for After {
+    fn from(at: Standing) -> Self {
+        Self { position: at.position(), seen: Some((at.sight, at.offset)) }
+    }
+}
+
 /// What continues a position.
 enum Next {
     /// The stretch `offset..offset + matched` of a run has the contents asked for.
     Join(Sight, u32, u32),
-    /// Nobody has the next content here.
-    Nothing,
+    /// Nobody has the next content here. The run around the position as it was when this was found.
+    Nothing(Option<(Sight, u32)>),
 }
 
 impl<'a> Work<'a> {
     /// Places blocks after a position that the rank holds (or the root).
     pub fn place(
         &mut self,
-        after: u32,
+        after: After,
         names: &[EngineHash],
         contents: &[ContentHash],
         kind: StoreKind,
@@ -43,22 +67,31 @@ impl<'a> Work<'a> {
                 Next::Join(sight, offset, matched) => {
                     self.join(&sight, offset, &names[..matched as usize], kind, did)?
                 }
-                Next::Nothing => self.extend(at, names, contents, kind, did)?,
+                Next::Nothing(seen) => self.extend(at.position, seen, names, contents, kind, did)?,
             };
             // `None`: another lane changed the run in between; look again.
-            if let Some(taken) = taken {
-                done += taken.count as usize;
-                at = taken.last;
+            match taken {
+                Some(taken) => {
+                    done += taken.count as usize;
+                    at = After::position(taken.last);
+                }
+                None => at.seen = None,
             }
+        }
+        if let Some(last) = names.last() {
+            self.me().latest = Hint { name: last.0, position: at.position };
         }
         Ok(())
     }
 
-    fn next(&self, at: u32, contents: &[ContentHash]) -> Next {
+    fn next(&self, after: After, contents: &[ContentHash]) -> Next {
         let shard = self.shard;
+        let (at, mut seen) = (after.position, after.seen);
         loop {
+            let mut around = None;
             if at != ROOT {
-                let (sight, offset) = shard.locate(at);
+                let (sight, offset) = seen.take().unwrap_or_else(|| shard.locate(at));
+                around = Some((sight, offset));
                 let f = &sight.fields;
                 let inside = offset + 1 < f.len;
                 let (sight, offset) = match (inside, f.next) {
@@ -77,9 +110,13 @@ impl<'a> Work<'a> {
                 if matched > 0 {
                     return Next::Join(sight, offset, matched);
                 }
+                if !Kids::any(&shard.arena, at) {
+                    // Whoever continues the position sets its bit under LOCK, where it is read again before anything is done.
+                    return Next::Nothing(around);
+                }
             }
             match shard.child(at, contents[0], u32::MAX) {
-                Found::Miss => return Next::Nothing,
+                Found::Miss => return Next::Nothing(around),
                 Found::Busy => {}
                 Found::Hit(sight) => {
                     let f = &sight.fields;
@@ -96,6 +133,7 @@ impl<'a> Work<'a> {
     fn extend(
         &mut self,
         at: u32,
+        seen: Option<(Sight, u32)>,
         names: &[EngineHash],
         contents: &[ContentHash],
         kind: StoreKind,
@@ -106,7 +144,7 @@ impl<'a> Work<'a> {
         let contents = &contents[..names.len()];
         let shard = self.shard;
         let first = contents[0];
-        if at == ROOT {
+        let Some((sight, offset)) = seen else {
             let root = shard.root_lock(first.0).lock();
             if !matches!(shard.child(ROOT, first, u32::MAX), Found::Miss) {
                 return Ok(None);
@@ -115,8 +153,8 @@ impl<'a> Work<'a> {
             drop(root);
             self.leave(old)?;
             return Ok(Some(taken));
-        }
-        let (mut held, offset) = self.lock_cover(at);
+        };
+        let Some(mut held) = self.lock_at(&sight) else { return Ok(None) };
         if self.continued(&held, offset, at, first) {
             return Ok(None);
         }

@@ -34,12 +34,13 @@ impl<'a> Work<'a> {
                 return;
             }
             let Some(mut held) = self.lock_at(&sight) else { continue };
-            let (cut, private) = self.shard.cut(held.header, &held.f, slot);
-            let lowered = self.lower(&mut held, 0, Entry { slot, cut: 0, private });
+            let survey = self.survey(&held);
+            let (cut, private) = (survey.cut, survey.private);
+            let lowered = self.lower(&mut held, survey, Entry { slot, cut: 0, private });
             debug_assert!(lowered.is_ok(), "taking a holder out needs no memory");
             self.me().held -= u64::from(cut);
             self.counts.held -= u64::from(cut);
-            self.trim(held);
+            self.trim(held, survey.others);
             return;
         }
     }

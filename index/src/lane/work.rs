@@ -1,6 +1,7 @@
 //! One operation of one rank at work: what it may touch, how it finds names, and how it takes a run's LOCK.
 
-use crate::lane::names::{CanonicalMap, HolderNames};
+use crate::lane::names::{CanonicalMap, Hint, HolderNames};
+use crate::lane::store::After;
 use crate::layout::{Fields, Header, ROOT};
 use crate::shard::{Shard, Sight};
 use crate::types::Tier;
@@ -37,6 +38,24 @@ pub(crate) struct HeldRun<'a> {
     pub lock: Locked<'a>,
 }
 
+/// A position that a holder has under its canonical name, and the run around it at some version.
+#[derive(Clone, Copy)]
+pub(crate) struct Standing {
+    pub sight: Sight,
+    /// The position, counted from the run's first.
+    pub offset: u32,
+    /// Blocks of the run that the holder has.
+    pub cut: u32,
+}
+
+impl Standing {
+    /// The position.
+    #[inline]
+    pub fn position(&self) -> u32 {
+        self.sight.fields.base + self.offset
+    }
+}
+
 /// Where a name of a holder stands.
 #[derive(Clone, Copy)]
 pub(crate) struct NamedAt {
@@ -56,18 +75,6 @@ impl<'a> Work<'a> {
     #[inline]
     pub fn me(&mut self) -> &mut HolderNames {
         &mut self.holders[self.tier.index()]
-    }
-
-    /// Longest prefix of a run that ranks of this lane hold canonically: its names are mapped that far.
-    #[inline]
-    pub fn mapped(&self, held: &HeldRun<'_>) -> u32 {
-        self.shard.reach(held.header, &held.f, |slot| self.is_mine(slot)).1
-    }
-
-    /// Whether a holder slot is this lane's.
-    #[inline]
-    pub fn is_mine(&self, slot: u32) -> bool {
-        self.mine.get(slot as usize / 64).copied().unwrap_or(false)
     }
 
     /// LOCK of a run, if it is still as it was seen (rule R3). Its fields are read again.
@@ -101,7 +108,7 @@ impl<'a> Work<'a> {
         }
         let position = self.canonical.find(&self.shard.arena, name)?;
         let slot = self.rank_slot * Tier::COUNT as u32 + tier.index() as u32;
-        self.holds_canonically(slot, position).then_some(NamedAt { position, private: false })
+        self.stands_at(slot, position).map(|_| NamedAt { position, private: false })
     }
 
     /// Where a name stands in this operation's tier.
@@ -110,20 +117,65 @@ impl<'a> Work<'a> {
         self.resolve_in(self.tier, name)
     }
 
+    /// Where a name stands in its own tier, else in the nearest other one of the rank. It is expected where the last store
+    /// ended: a decoding request grows block by block.
+    pub fn parent(&self, name: u64) -> Option<After> {
+        let me = &self.holders[self.tier.index()];
+        if let Some(at) = self.expected(me.latest, name) {
+            return Some(at.into());
+        }
+        if let Some(position) = me.private.get(name) {
+            return Some(After::position(position));
+        }
+        if let Some(at) = self.standing(name) {
+            return Some(at.into());
+        }
+        let others = Tier::ALL.into_iter().filter(|&t| t != self.tier);
+        others.into_iter().find_map(|t| self.resolve_in(t, name)).map(|at| After::position(at.position))
+    }
+
     /// Where a name stands in its own tier, else in the nearest other one of the rank.
     pub fn resolve_any(&self, name: u64) -> Option<NamedAt> {
         self.resolve(name).or_else(|| Tier::ALL.into_iter().find_map(|t| self.resolve_in(t, name)))
     }
 
+    /// Where this operation's holder has a name canonically, by the lane's map.
+    #[inline]
+    pub fn standing(&self, name: u64) -> Option<Standing> {
+        if self.holders[self.tier.index()].held == 0 {
+            return None;
+        }
+        let position = self.canonical.find(&self.shard.arena, name)?;
+        self.stands_at(self.slot(), position)
+    }
+
+    /// The same without the map, if the name is the one hinted at. Nothing of the hint is believed.
+    #[inline]
+    pub fn expected(&self, hint: Hint, name: u64) -> Option<Standing> {
+        if hint.name != name || hint.position == ROOT {
+            return None;
+        }
+        let there = self.stands_in(self.slot(), self.shard.locate_once(hint.position)?)??;
+        // What the holder has stays while its lane is here, and so does the name.
+        (self.shard.arena.name(hint.position) == name).then_some(there)
+    }
+
     /// Whether a holder of this lane has a mapped position under its canonical name.
-    fn holds_canonically(&self, slot: u32, position: u32) -> bool {
+    #[inline]
+    fn stands_at(&self, slot: u32, position: u32) -> Option<Standing> {
         loop {
-            let (sight, offset) = self.shard.locate(position);
-            let header = self.shard.header(sight.run);
-            let (cut, private) = self.shard.cut(header, &sight.fields, slot);
-            if header.version().confirm(sight.seen) {
-                return offset < cut && !private;
+            if let Some(answer) = self.stands_in(slot, self.shard.locate(position)) {
+                return answer;
             }
         }
+    }
+
+    /// The same for a run as it was seen; `None` where the run changed meanwhile.
+    #[inline]
+    fn stands_in(&self, slot: u32, (sight, offset): (Sight, u32)) -> Option<Option<Standing>> {
+        let header = self.shard.header(sight.run);
+        let (cut, private) = self.shard.cut(header, &sight.fields, slot);
+        let same = header.version().confirm(sight.seen);
+        same.then(|| (offset < cut && !private).then_some(Standing { sight, offset, cut }))
     }
 }

@@ -1,0 +1,129 @@
+//! What a lane learns of a run before it changes one holder of it: that holder's part, and how far everybody else reaches.
+//! One pass over the coverage answers all of it, so that an event reads a run's holders once.
+
+use crate::lane::work::{HeldRun, Work};
+use crate::layout::{Entry, Fields, Header, PAGE_SLOTS};
+use crate::shard::Shard;
+use crate::sync::{AtomicU64, Ordering};
+
+/// One holder's part of a run, and that of all others together.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Survey {
+    /// Blocks the holder has; 0 when it has none.
+    pub cut: u32,
+    /// Whether it has them under private names.
+    pub private: bool,
+    /// Longest prefix that anybody else holds.
+    pub others: u32,
+    /// Longest prefix that others of this lane hold under canonical names.
+    pub others_mapped: u32,
+}
+
+impl Survey {
+    /// Longest prefix that this lane holds canonically when the holder's part is `cut` of this kind: its names are mapped so far.
+    #[inline]
+    pub fn mapped_with(&self, cut: u32, private: bool) -> u32 {
+        if private { self.others_mapped } else { self.others_mapped.max(cut) }
+    }
+
+    /// Longest prefix whose names are mapped now.
+    #[inline]
+    pub fn mapped(&self) -> u32 {
+        self.mapped_with(self.cut, self.private)
+    }
+}
+
+impl Work<'_> {
+    /// The run's holders as this operation's holder sees them. Under LOCK.
+    #[inline]
+    pub fn survey(&self, held: &HeldRun<'_>) -> Survey {
+        survey(self.shard, held.header, &held.f, self.slot(), self.mine)
+    }
+}
+
+#[inline]
+fn survey(shard: &Shard, header: Header<'_>, f: &Fields, slot: u32, mine: &[bool]) -> Survey {
+    let mut all = Survey::default();
+    if f.set_form() {
+        survey_set(shard, header, f, slot, mine, &mut all);
+        return all;
+    }
+    for word in header.holder_words() {
+        let word = word.load(Ordering::Relaxed);
+        all.add(Entry::unpack(word as u32), slot, mine);
+        all.add(Entry::unpack((word >> 32) as u32), slot, mine);
+    }
+    all
+}
+
+#[inline]
+fn is_mine(mine: &[bool], word: usize) -> bool {
+    mine.get(word).copied().unwrap_or(false)
+}
+
+impl Survey {
+    /// Counts an entry in; an empty one (cutoff 0) changes nothing.
+    #[inline]
+    fn add(&mut self, entry: Entry, slot: u32, mine: &[bool]) {
+        if entry.cut == 0 {
+            return;
+        }
+        if entry.slot == slot {
+            (self.cut, self.private) = (entry.cut, entry.private);
+            return;
+        }
+        self.others = self.others.max(entry.cut);
+        if !entry.private && is_mine(mine, entry.slot as usize / 64) {
+            self.others_mapped = self.others_mapped.max(entry.cut);
+        }
+    }
+
+    /// Counts a page of full holders in, 64 slots at a time: a lane owns slots by such words.
+    #[inline]
+    fn add_full(
+        &mut self,
+        page: u32,
+        full: &[AtomicU64],
+        private: Option<&[AtomicU64]>,
+        len: u32,
+        slot: u32,
+        mine: &[bool],
+    ) {
+        let first = (page * PAGE_SLOTS / 64) as usize;
+        for (i, word) in full.iter().enumerate() {
+            let mut bits = word.load(Ordering::Relaxed);
+            if bits == 0 {
+                continue;
+            }
+            let private = private.map_or(0, |words| words[i].load(Ordering::Relaxed));
+            if first + i == slot as usize / 64 {
+                let own = 1 << (slot % 64);
+                if bits & own != 0 {
+                    (self.cut, self.private) = (len, private & own != 0);
+                    bits &= !own;
+                }
+            }
+            if bits != 0 {
+                self.others = len;
+            }
+            if bits & !private != 0 && is_mine(mine, first + i) {
+                self.others_mapped = len;
+            }
+        }
+    }
+}
+
+fn survey_set(shard: &Shard, header: Header<'_>, f: &Fields, slot: u32, mine: &[bool], all: &mut Survey) {
+    let mut private_first = None;
+    for (_, block) in shard.blocks(f.ext) {
+        let page = block.head().0;
+        if page == 0 {
+            private_first = Some(block.private());
+        } else if page < u32::MAX / PAGE_SLOTS {
+            all.add_full(page, block.full(), Some(block.private()), f.len, slot, mine);
+        }
+        block.entries().for_each(|entry| all.add(entry, slot, mine));
+    }
+    all.add_full(0, header.holder_words(), private_first, f.len, slot, mine);
+    debug_assert!(all.others <= f.len);
+}
