@@ -1,6 +1,7 @@
 //! Settings of an index, checked once.
 
 use crate::error::ConfigError;
+use crate::place::{HugePages, NodePolicy};
 
 /// Settings of an [`crate::Index`]. Every limit is named here; reaching one is a typed error and never an abort.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,13 @@ pub struct IndexConfig {
     pub names_max_per_holder: u64,
     /// Blocks of one run, at most 512. Small values are for tests: they force splits and long walks.
     pub run_blocks_max: u32,
+    /// Memory node of each shard's regions, by the system's number, `None` for any; shards beyond the list ask for none. What
+    /// came of it: [`crate::Index::placements`].
+    pub memory_nodes: Vec<Option<u32>>,
+    /// How strictly regions belong to their node.
+    pub node_policy: NodePolicy,
+    /// Which pages the regions ask for.
+    pub huge_pages: HugePages,
     /// Key of the hash tables, so that crafted hashes cannot degrade them. `None` draws one from the system.
     pub hash_key: Option<[u64; 2]>,
 }
@@ -39,6 +47,9 @@ impl Default for IndexConfig {
             orphans_max_per_rank: 4096,
             names_max_per_holder: 1 << 26,
             run_blocks_max: 512,
+            memory_nodes: Vec::new(),
+            node_policy: NodePolicy::Prefer,
+            huge_pages: HugePages::Off,
             hash_key: None,
         }
     }

@@ -22,6 +22,7 @@
 
 use crate::error::ConfigError;
 use crate::fault::{Fault, injected};
+use crate::place::Site;
 use crate::region::Region;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 use crossbeam_utils::CachePadded;
@@ -164,7 +165,7 @@ impl Class {
 }
 
 impl Edge {
-    pub fn reserve(runs_max: u32, lanes: u32) -> Result<Self, ConfigError> {
+    pub fn reserve(runs_max: u32, lanes: u32, site: &mut Site) -> Result<Self, ConfigError> {
         let mut classes = vec![Class { from: 0, buckets: BUCKETS_MIN }];
         let mut end = BUCKETS_MIN as usize * WORDS;
         while classes[classes.len() - 1].room() < u64::from(runs_max) {
@@ -176,7 +177,7 @@ impl Edge {
         }
         debug_assert!(classes.len() <= 1 << CLASS_BITS && classes[classes.len() - 1].buckets <= ID_MASK as u32);
         Ok(Self {
-            words: Region::reserve("child links", end)?,
+            words: Region::reserve("child links", end, site)?,
             classes: classes.into(),
             directory: AtomicU64::new(0),
             lanes: (0..lanes).map(|_| CachePadded::new(Mutex::new(()))).collect(),
@@ -458,7 +459,7 @@ mod tests {
 
     /// Adds and takes away, more of the one and then more of the other, and compares every answer with a map's.
     fn against_a_map(keys: u32, steps: u32, rehash: &dyn Fn(u32, u32) -> u64) {
-        let edge = Edge::reserve(1 << 16, 2).unwrap();
+        let edge = Edge::reserve(1 << 16, 2, &mut Site::default()).unwrap();
         let mut map: HashMap<u32, u32> = HashMap::new();
         let mut x = 99u64;
         for step in 0..steps {
@@ -509,7 +510,7 @@ mod tests {
     fn a_step_is_bounded() {
         let key = HashKey::new(Some([5, 6]));
         let rehash = |run: u32, _: u32| key.one(u64::from(run));
-        let edge = Edge::reserve(1 << 20, 1).unwrap();
+        let edge = Edge::reserve(1 << 20, 1, &mut Site::default()).unwrap();
         let (mut longest, calls) = (0, std::cell::Cell::new(0));
         let counted = |run: u32, granule: u32| {
             calls.set(calls.get() + 1);
@@ -529,7 +530,7 @@ mod tests {
     fn a_reader_never_misses_what_is_there() {
         let key = HashKey::new(Some([7, 8]));
         let rehash = |run: u32, _: u32| key.one(u64::from(run));
-        let edge = Edge::reserve(1 << 18, 2).unwrap();
+        let edge = Edge::reserve(1 << 18, 2, &mut Site::default()).unwrap();
         let steady = 1..200u32;
         steady.clone().for_each(|run| edge.insert(0, rehash(run, 0), run, run, &rehash));
         let done = AtomicU64::new(0);

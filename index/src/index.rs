@@ -4,6 +4,7 @@ use crate::alloc::GRANULE;
 use crate::config::IndexConfig;
 use crate::error::ConfigError;
 use crate::lane::Lane;
+use crate::place::ShardPlacement;
 use crate::read::Reader;
 use crate::shard::{LaneFigures, Shard};
 use crate::sync::{AtomicU64, Ordering};
@@ -48,7 +49,7 @@ impl Index {
     /// address space for every region at its limit; memory is used as it is touched.
     pub fn new(config: IndexConfig) -> Result<(Arc<Index>, Vec<Lane>), ConfigError> {
         config.check()?;
-        let shards = (0..config.shards).map(|_| Shard::new(&config)).collect::<Result<Vec<_>, _>>()?;
+        let shards = (0..config.shards).map(|shard| Shard::new(&config, shard)).collect::<Result<Vec<_>, _>>()?;
         let index = Arc::new(Index { config, shards });
         let lanes = (0..index.config.shards)
             .flat_map(|shard| (0..index.config.lanes_per_shard).map(move |lane| (shard, lane)))
@@ -60,6 +61,11 @@ impl Index {
     /// The settings in force.
     pub fn config(&self) -> &IndexConfig {
         &self.config
+    }
+
+    /// Where each shard's memory was asked to lie and what the system made of it, in order.
+    pub fn placements(&self) -> impl ExactSizeIterator<Item = &ShardPlacement> {
+        self.shards.iter().map(|shard| &shard.placement)
     }
 
     /// A reader. One for each thread that looks up; making one allocates, using it does not.

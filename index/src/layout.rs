@@ -26,6 +26,7 @@
 use crate::alloc::GRANULE;
 use crate::config::IndexConfig;
 use crate::error::ConfigError;
+use crate::place::Site;
 use crate::region::Region;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::version::Version;
@@ -217,17 +218,17 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    pub fn reserve(config: &IndexConfig) -> Result<Self, ConfigError> {
+    pub fn reserve(config: &IndexConfig, site: &mut Site) -> Result<Self, ConfigError> {
         // One page of granules more than asked for: the root's granule is on it.
         let granules = config.blocks_max.div_ceil(GRANULE * 64) as usize * 64;
         let positions = granules * GRANULE as usize;
         Ok(Self {
-            con: Region::reserve("content hashes", positions)?,
-            eng: Region::reserve("engine hashes", positions)?,
-            own: Region::reserve("granule owners", granules)?,
-            kid: Region::reserve("child bits", granules)?,
-            hdr: Region::reserve("run headers", config.runs_max as usize * HEADER)?,
-            ext: Region::reserve("holder blocks", config.exts_max as usize * BLOCK)?,
+            con: Region::reserve("content hashes", positions, site)?,
+            eng: Region::reserve("engine hashes", positions, site)?,
+            own: Region::reserve("granule owners", granules, site)?,
+            kid: Region::reserve("child bits", granules, site)?,
+            hdr: Region::reserve("run headers", config.runs_max as usize * HEADER, site)?,
+            ext: Region::reserve("holder blocks", config.exts_max as usize * BLOCK, site)?,
             runs: config.runs_max,
             exts: config.exts_max,
         })

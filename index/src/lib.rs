@@ -34,6 +34,8 @@
 //! Deliberately absent: async, I/O, clocks, logging, protobuf.
 
 mod alloc;
+#[cfg(not(loom))]
+mod bind;
 mod check;
 mod config;
 mod cover;
@@ -45,6 +47,7 @@ mod index;
 mod kids;
 mod lane;
 mod layout;
+mod place;
 #[allow(dead_code, reason = "its first caller arrives with the next change")]
 mod prefetch;
 mod read;
@@ -62,6 +65,7 @@ pub use config::IndexConfig;
 pub use error::{ConfigError, IndexError};
 pub use index::{Index, Stats};
 pub use lane::Lane;
+pub use place::{Granted, HugePages, NodePolicy, ShardPlacement};
 pub use read::{Levels, Reader};
 pub use types::{
     Cleared, ContentHash, EngineHash, Holder, HolderDepth, LookupOptions, Outcome, RankFilter, RankKey, RankSlot,

@@ -9,13 +9,23 @@
 )]
 
 use crate::error::ConfigError;
+use crate::place::Site;
+#[cfg(not(loom))]
+use crate::sync::Ordering;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
+
+/// Size of the pool's pages: 2 MiB, which x86-64 and 4-KiB Arm have.
+#[cfg(not(loom))]
+const HUGE_PAGE_BITS: u8 = 21;
 
 /// Words a region can hold: atomics for which zeroed memory is a valid value.
 pub(crate) trait Word: Sized + 'static {
     /// The word in loom's backing store, which cannot be zeroed memory.
     #[cfg(loom)]
     fn zero() -> Self;
+    /// Zeroes the word.
+    #[cfg(not(loom))]
+    fn clear(&self);
 }
 macro_rules! word {
     ($($t:ty),*) => {$(
@@ -23,6 +33,11 @@ macro_rules! word {
             #[cfg(loom)]
             fn zero() -> Self {
                 <$t>::new(0)
+            }
+            #[cfg(not(loom))]
+            fn clear(&self) {
+                // Relaxed: as the zeros of a page that is new, these are ordered by nothing but what the caller publishes next.
+                self.store(0, Ordering::Relaxed);
             }
         }
     )*};
@@ -34,20 +49,28 @@ word!(AtomicU8, AtomicU32, AtomicU64);
 pub(crate) struct Region<T> {
     map: memmap2::MmapMut,
     len: usize,
+    /// Made of the reserved pool's pages: they are there from the start and are not given back.
+    explicit: bool,
     word: std::marker::PhantomData<T>,
 }
 
 #[cfg(not(loom))]
 impl<T: Word> Region<T> {
-    /// Reserves address space; no memory is used until a word is touched.
-    pub fn reserve(name: &'static str, len: usize) -> Result<Self, ConfigError> {
+    /// Reserves address space where the site wants it; no memory is used until a word is touched.
+    pub fn reserve(name: &'static str, len: usize, site: &mut Site) -> Result<Self, ConfigError> {
         let bytes = len * size_of::<T>();
-        let map = memmap2::MmapOptions::new()
-            .len(bytes)
-            .no_reserve_swap()
-            .map_anon()
-            .map_err(|e| ConfigError::Reserve { region: name, bytes: bytes as u64, reason: e.to_string() })?;
-        Ok(Self { map, len, word: std::marker::PhantomData })
+        let explicit = site.wants_explicit().then(|| reserve_explicit(bytes, site)).flatten();
+        let is_explicit = explicit.is_some();
+        let map = match explicit {
+            Some(map) => map,
+            None => memmap2::MmapOptions::new()
+                .len(bytes)
+                .no_reserve_swap()
+                .map_anon()
+                .map_err(|e| ConfigError::Reserve { region: name, bytes: bytes as u64, reason: e.to_string() })?,
+        };
+        site.settle(&map, is_explicit);
+        Ok(Self { map, len, explicit: is_explicit, word: std::marker::PhantomData })
     }
 
     #[inline]
@@ -60,12 +83,35 @@ impl<T: Word> Region<T> {
 
     /// Gives the memory of a range back to the system; it reads as zero afterwards. A reader inside it sees zeros.
     pub fn release(&self, from: usize, count: usize) {
+        if self.explicit {
+            // What the pool gave stays: it was taken at the start, and the kernel gives back whole huge pages only. The words
+            // are zeroed instead, which readers cannot tell from a page that is new.
+            self.clamped(from, count).iter().for_each(T::clear);
+            return;
+        }
         let size = size_of::<T>();
         // SAFETY: the range is inside the private anonymous map, and zero is a valid value of every word; readers that
         // overlap see old words or zeros, as after ordinary stores.
         let given =
             unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, from * size, count * size) };
         debug_assert!(given.is_ok(), "advice on a mapped range");
+    }
+}
+
+/// A mapping of the pool's pages, all of them taken now; `None` when the pool has not so many.
+#[cfg(not(loom))]
+fn reserve_explicit(bytes: usize, site: &mut Site) -> Option<memmap2::MmapMut> {
+    // The system gives and takes whole huge pages.
+    let bytes = bytes.next_multiple_of(1 << HUGE_PAGE_BITS);
+    match memmap2::MmapOptions::new().len(bytes).huge(Some(HUGE_PAGE_BITS)).map_anon() {
+        Ok(map) => {
+            site.explicit_granted();
+            Some(map)
+        }
+        Err(error) => {
+            site.explicit_refused(&error);
+            None
+        }
     }
 }
 
@@ -77,7 +123,7 @@ pub(crate) struct Region<T> {
 
 #[cfg(loom)]
 impl<T: Word> Region<T> {
-    pub fn reserve(_name: &'static str, len: usize) -> Result<Self, ConfigError> {
+    pub fn reserve(_name: &'static str, len: usize, _site: &mut Site) -> Result<Self, ConfigError> {
         Ok(Self { all: (0..len).map(|_| T::zero()).collect(), len })
     }
     fn words(&self) -> &[T] {

@@ -7,6 +7,7 @@ use crate::error::ConfigError;
 use crate::hash::HashKey;
 use crate::kids::Kids;
 use crate::layout::{Arena, Fields, Header, PAGE_SLOTS, PARTS, ROOT};
+use crate::place::{ShardPlacement, Site};
 use crate::slots::RankSlots;
 use crate::sync::{AtomicU64, Mutex, Ordering, wait};
 use crate::types::{ContentHash, Tier};
@@ -41,6 +42,8 @@ pub(crate) struct Shard {
     pub run_blocks_max: u32,
     /// Longest chain of holder blocks a run can have: bounds a walk along rumours.
     pub chain_max: u32,
+    /// Where its regions were asked to lie.
+    pub placement: ShardPlacement,
 }
 
 /// A run as seen under a version.
@@ -52,14 +55,16 @@ pub(crate) struct Sight {
 }
 
 impl Shard {
-    pub fn new(config: &IndexConfig) -> Result<Self, ConfigError> {
+    pub fn new(config: &IndexConfig, number: u32) -> Result<Self, ConfigError> {
         let key = HashKey::new(config.hash_key);
         let lanes = config.lanes_per_shard;
         let slots = RankSlots::new(config.ranks_max, lanes);
         let holders = slots.capacity() * Tier::COUNT as u32;
+        let node = config.memory_nodes.get(number as usize).copied().flatten();
+        let mut site = Site::new(node, config.node_policy, config.huge_pages);
         Ok(Self {
-            arena: Arena::reserve(config)?,
-            edge: Edge::reserve(config.runs_max, lanes)?,
+            arena: Arena::reserve(config, &mut site)?,
+            edge: Edge::reserve(config.runs_max, lanes, &mut site)?,
             kids: Kids::new(key),
             alloc: Mutex::new(Alloc::new(config.blocks_max, config.runs_max, config.exts_max)),
             roots: (0..ROOT_STRIPES).map(|_| Mutex::new(())).collect(),
@@ -68,6 +73,7 @@ impl Shard {
             run_blocks_max: config.run_blocks_max,
             chain_max: holders / PAGE_SLOTS + holders / PARTS as u32 + 2,
             slots,
+            placement: site.report,
         })
     }
 

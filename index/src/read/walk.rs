@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn an_entry_read_twice_is_named_once() {
         let config = IndexConfig { blocks_max: 512, runs_max: 64, exts_max: 64, ..IndexConfig::default() };
-        let shard = Shard::new(&config).expect("a small shard");
+        let shard = Shard::new(&config, 0).expect("a small shard");
         let query = [ContentHash(1); 8];
         let mut scratch = Scratch::new(1);
         scratch.begin(1);

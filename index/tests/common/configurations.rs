@@ -51,6 +51,7 @@ impl Configuration {
             names_max_per_holder: if self.tiny { 600 } else { 1 << 20 },
             run_blocks_max: self.run_blocks_max,
             hash_key: Some([0x0123_4567_89AB_CDEF, 0xFEDC_BA98_7654_3210]),
+            ..IndexConfig::default()
         }
     }
 }

@@ -5,6 +5,8 @@ use crate::grpc::{Admission, ServiceFacts};
 use crate::ingest::Trust;
 use crate::lanes::LaneCounters;
 use crate::lookup::{BUCKETS_LEN, LookupEngine, LookupTimes};
+use crate::topology::{Pinned, shard_reports};
+use kvatlas_index::Granted;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
@@ -61,6 +63,7 @@ impl Collector for MetricSources {
         self.encode_lookups(&mut out)?;
         self.encode_index(&mut out)?;
         self.encode_lanes(&mut out)?;
+        self.encode_placement(&mut out)?;
         encode_ranks(&self.fleet.view(), &mut out)
     }
 }
@@ -96,11 +99,42 @@ impl MetricSources {
         out.counter("index_lock_waits", "Times a writer waited for a run's lock", stats.lock_waits)
     }
 
+    fn encode_placement(&self, out: &mut Series<'_, '_>) -> fmt::Result {
+        let shards = shard_reports(self.engine.index(), self.facts.machine());
+        let label = |shard: u32| [("shard", shard.to_string())];
+        let nodes = shards.iter().filter_map(|s| Some((label(s.shard), u64::from(s.node?))));
+        out.gauges("shard_memory_node", "Memory node that was asked for", nodes)?;
+        let memory = shards.iter().map(|s| (label(s.shard), refused(s.memory)));
+        out.gauges("shard_memory_refused_regions", "Regions that do not belong to the node asked for", memory)?;
+        let pages = shards.iter().map(|s| (label(s.shard), refused(s.huge_pages)));
+        out.gauges("shard_huge_pages_refused_regions", "Regions without the huge pages asked for", pages)?;
+        let lanes = self.fleet.lanes().iter().map(|l| l.pinned()).filter(|p| p.is_refused()).count() as u64;
+        let lookups = self.facts.lookup_threads().into_iter().filter(|p: &Pinned| p.is_refused()).count() as u64;
+        let pins = [([("thread", "lane")], lanes), ([("thread", "lookup")], lookups)];
+        out.gauges("threads_not_pinned", "Threads whose pin to a core the system refused", pins.into_iter())
+    }
+
     fn encode_lanes(&self, out: &mut Series<'_, '_>) -> fmt::Result {
         let lanes = self.fleet.lanes();
         let label = |number: u32| [("lane", number.to_string())];
         let queue = lanes.iter().map(|l| (label(l.number()), l.queue_len() as u64));
         out.gauges("lane_queue_batches", "Batches that wait for the lane", queue)?;
+        let mut ranks = vec![0_u64; lanes.len()];
+        self.fleet.view().ranks().for_each(|r| ranks[r.lane.lane().number() as usize] += 1);
+        let of_lane = lanes.iter().map(|l| {
+            let label = [("lane", l.number().to_string()), ("shard", l.shard().to_string())];
+            (label, ranks[l.number() as usize])
+        });
+        out.gauges("lane_ranks", "Ranks that belong to the lane", of_lane)?;
+        let balance = self.fleet.balance();
+        let busiest = balance.busiest_percent;
+        out.gauge(
+            "lane_busiest_percent",
+            "Stored blocks of the busiest lane, in percent of its shard's mean",
+            busiest,
+        )?;
+        let moves = balance.moves_wanted as u64;
+        out.gauge("lane_moves_wanted", "Ranks on another lane would even the lanes out", moves)?;
         type Pick = fn(&LaneCounters) -> u64;
         let counters: [(&str, &str, Pick); 4] = [
             ("lane_batches", "Batches applied", |c| LaneCounters::read(&c.batches)),
@@ -112,6 +146,14 @@ impl MetricSources {
             out.counters(name, help, lanes.iter().map(|l| (label(l.number()), pick(l.counters()))))?;
         }
         Ok(())
+    }
+}
+
+/// Regions that a wish was refused for; a wish that the system ignores as a whole counts as one.
+fn refused(granted: Granted) -> u64 {
+    match granted {
+        Granted::Refused { regions, .. } => u64::from(regions.max(1)),
+        Granted::NotAsked | Granted::Yes => 0,
     }
 }
 

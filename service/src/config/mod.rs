@@ -8,6 +8,6 @@ mod raw;
 mod resolve;
 mod worker;
 
-pub use raw::{ConfigError, Flags, Raw};
+pub use raw::{ConfigError, Flags, Raw, RawHugePages, RawNuma};
 pub use resolve::Resolved;
 pub use worker::RawWorker;

@@ -43,6 +43,10 @@ pub struct Flags {
     pub lanes: Option<u32>,
     /// `lanes.pin`.
     pub pin: bool,
+    /// `index.numa`.
+    pub numa: Option<RawNuma>,
+    /// `index.huge_pages`.
+    pub huge_pages: Option<RawHugePages>,
     /// More workers, as `id=..,model=..,block_size=16,events=tcp://..`.
     pub workers: Vec<String>,
 }
@@ -59,6 +63,8 @@ pub struct Raw {
     pub lifecycle: RawLifecycle,
     /// The lane threads.
     pub lanes: RawLanes,
+    /// The threads that answer lookups.
+    pub lookups: RawLookups,
     /// The index.
     pub index: RawIndex,
     /// Limits of calls.
@@ -126,7 +132,7 @@ impl Default for RawLifecycle {
 pub struct RawLanes {
     /// Batches that may wait for one lane.
     pub queue_batches_max: usize,
-    /// Whether lanes are pinned to cores.
+    /// Whether lanes are pinned to cores also where nodes do not ask for it (`index.numa`).
     pub pin: bool,
 }
 
@@ -136,14 +142,56 @@ impl Default for RawLanes {
     }
 }
 
+/// `[lookups]`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawLookups {
+    /// Threads of the runtime, which answer lookups and read events from sockets. 0: the cores; with pins, those that lanes leave
+    /// over.
+    pub threads: usize,
+    /// Whether they are pinned to cores also where nodes do not ask for it.
+    pub pin: bool,
+}
+
+/// `index.numa`: how shards and memory nodes go together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum RawNuma {
+    /// As `prefer` where the machine has several memory nodes, else as `off`.
+    #[default]
+    Auto,
+    /// Nothing is placed on account of nodes.
+    Off,
+    /// A shard for each node, with its memory and threads there; other nodes' memory when the node is full.
+    Prefer,
+    /// The same with no memory but the node's.
+    Bind,
+}
+
+/// `index.huge_pages`: which pages the index asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum RawHugePages {
+    /// What the system does by itself.
+    #[default]
+    Off,
+    /// Transparent ones.
+    Transparent,
+    /// Those of the reserved pool, all taken at the start.
+    Explicit,
+}
+
 /// `[index]`: as `kvatlas_index::IndexConfig`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "each setting is documented at `kvatlas_index::IndexConfig`")]
 pub struct RawIndex {
+    /// 0: one for each memory node, as `numa` says.
     pub shards: u32,
-    /// 0: half of the cores, from 1 to 8.
+    /// 0: half of the shard's share of the cores, from 1 to 8.
     pub lanes_per_shard: u32,
+    pub numa: RawNuma,
+    pub huge_pages: RawHugePages,
     pub ranks_max: u32,
     pub blocks_max: u32,
     pub runs_max: u32,
@@ -156,8 +204,10 @@ impl Default for RawIndex {
     fn default() -> Self {
         let index = IndexConfig::default();
         Self {
-            shards: index.shards,
+            shards: 0,
             lanes_per_shard: 0,
+            numa: RawNuma::default(),
+            huge_pages: RawHugePages::default(),
             ranks_max: index.ranks_max,
             blocks_max: index.blocks_max,
             runs_max: index.runs_max,
@@ -219,6 +269,7 @@ pub struct RawFleet {
     pub name_bytes_max: usize,
     pub block_size_max: u32,
     pub watch_lag_max: usize,
+    pub lane_share_max_percent: u32,
 }
 
 impl Default for RawFleet {
@@ -230,6 +281,7 @@ impl Default for RawFleet {
             name_bytes_max: fleet.name_bytes_max,
             block_size_max: fleet.block_size_max,
             watch_lag_max: fleet.watch_lag_max,
+            lane_share_max_percent: fleet.lane_share_max_percent,
         }
     }
 }
@@ -314,6 +366,8 @@ impl Raw {
             raw.index.lanes_per_shard = lanes;
         }
         raw.lanes.pin |= flags.pin;
+        raw.index.numa = flags.numa.unwrap_or(raw.index.numa);
+        raw.index.huge_pages = flags.huge_pages.unwrap_or(raw.index.huge_pages);
         for worker in &flags.workers {
             raw.workers.push(RawWorker::from_flag(worker)?);
         }

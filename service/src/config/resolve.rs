@@ -1,18 +1,21 @@
 //! What was resolved and checked.
 
-use super::raw::{ConfigError, Raw, RawIngest};
+use super::raw::{ConfigError, Raw, RawHugePages, RawIngest, RawNuma};
 use crate::fleet::{FleetLimits, Registration};
 use crate::grpc::GrpcLimits;
 use crate::ingest::IngestLimits;
 use crate::lanes::LaneSettings;
 use crate::lookup::{ItemLimits, LookupLimits};
+use crate::topology::{Asked, Machine, Numa, Plan, Spot};
 use crate::wire::DecodeLimits;
-use kvatlas_index::IndexConfig;
+use kvatlas_index::{HugePages, IndexConfig, NodePolicy};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Lanes that are started unless the configuration says how many.
-const LANES_DEFAULT_MAX: usize = 8;
+/// Most threads that answer lookups.
+const LOOKUP_THREADS_MAX: usize = 1024;
+/// Smallest `fleet.lane_share_max_percent`: every lane has its even share.
+const LANE_SHARE_MIN_PERCENT: u32 = 100;
 /// Longest deadline that a setting may ask for.
 const DEADLINE_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -31,8 +34,12 @@ pub struct Resolved {
     pub drain_delay: Duration,
     /// Time that calls may still take after that.
     pub drain_max: Duration,
+    /// The machine that shards, lanes and lookup threads were placed on.
+    pub machine: Machine,
     /// The lane threads.
     pub lanes: LaneSettings,
+    /// Where each thread that answers lookups runs; empty for as many as the runtime likes, anywhere.
+    pub lookup_spots: Vec<Option<Spot>>,
     /// The index.
     pub index: IndexConfig,
     /// Limits of lookups.
@@ -48,9 +55,16 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    /// Checks everything that was written.
+    /// Checks everything that was written, for the machine that this process runs on. Reads its topology, so call it before any
+    /// thread is pinned.
     pub fn new(raw: &Raw) -> Result<Self, ConfigError> {
-        let index = index(raw);
+        Self::on(raw, Machine::this())
+    }
+
+    /// Checks everything that was written, for a machine with this topology.
+    pub fn on(raw: &Raw, machine: Machine) -> Result<Self, ConfigError> {
+        let plan = Plan::new(&machine, &asked(raw)?);
+        let index = index(raw, &plan);
         index.check().map_err(|error| ConfigError::Value { setting: "index".into(), reason: error.to_string() })?;
         let fleet = FleetLimits {
             workers_max: at_least_1("fleet.workers_max", raw.fleet.workers_max)?,
@@ -58,6 +72,7 @@ impl Resolved {
             name_bytes_max: at_least_1("fleet.name_bytes_max", raw.fleet.name_bytes_max)?,
             block_size_max: at_least_1("fleet.block_size_max", raw.fleet.block_size_max as usize)? as u32,
             watch_lag_max: at_least_1("fleet.watch_lag_max", raw.fleet.watch_lag_max)?,
+            lane_share_max_percent: lane_share(raw.fleet.lane_share_max_percent)?,
         };
         let workers = raw.workers.iter().map(|w| w.resolve()).collect::<Result<Vec<_>, _>>()?;
         for worker in &workers {
@@ -77,8 +92,10 @@ impl Resolved {
             drain_max: millis("lifecycle.drain_max_ms", raw.lifecycle.drain_max_ms)?,
             lanes: LaneSettings {
                 queue_batches_max: at_least_1("lanes.queue_batches_max", raw.lanes.queue_batches_max)?,
-                pin: raw.lanes.pin,
+                spots: plan.lanes,
             },
+            lookup_spots: plan.lookups,
+            machine,
             index,
             lookup: lookup(raw)?,
             grpc: grpc(raw)?,
@@ -89,15 +106,50 @@ impl Resolved {
     }
 }
 
-fn index(raw: &Raw) -> IndexConfig {
-    let half = std::thread::available_parallelism().map_or(1, |n| n.get() / 2);
-    let lanes = match raw.index.lanes_per_shard {
-        0 => half.clamp(1, LANES_DEFAULT_MAX) as u32,
-        lanes => lanes,
-    };
-    IndexConfig {
+/// What the plan is made of. Numbers that it would make lists of are checked first.
+fn asked(raw: &Raw) -> Result<Asked, ConfigError> {
+    let limits = IndexConfig { shards: raw.index.shards.max(1), ..IndexConfig::default() };
+    let lanes_per_shard = raw.index.lanes_per_shard.max(1);
+    let limits = IndexConfig { lanes_per_shard, ..limits };
+    limits.check().map_err(|error| ConfigError::Value { setting: "index".into(), reason: error.to_string() })?;
+    if raw.lookups.threads > LOOKUP_THREADS_MAX {
+        let reason = format!("{} is more than {LOOKUP_THREADS_MAX}", raw.lookups.threads);
+        return Err(ConfigError::Value { setting: "lookups.threads".into(), reason });
+    }
+    Ok(Asked {
+        numa: match raw.index.numa {
+            RawNuma::Auto => Numa::Auto,
+            RawNuma::Off => Numa::Off,
+            RawNuma::Prefer => Numa::Prefer,
+            RawNuma::Bind => Numa::Bind,
+        },
         shards: raw.index.shards,
-        lanes_per_shard: lanes,
+        lanes_per_shard: raw.index.lanes_per_shard,
+        pin_lanes: raw.lanes.pin,
+        lookup_threads: raw.lookups.threads,
+        pin_lookups: raw.lookups.pin,
+    })
+}
+
+fn lane_share(percent: u32) -> Result<u32, ConfigError> {
+    if percent >= LANE_SHARE_MIN_PERCENT {
+        return Ok(percent);
+    }
+    let reason = format!("{percent} is below {LANE_SHARE_MIN_PERCENT}");
+    Err(ConfigError::Value { setting: "fleet.lane_share_max_percent".into(), reason })
+}
+
+fn index(raw: &Raw, plan: &Plan) -> IndexConfig {
+    IndexConfig {
+        shards: plan.shards.len() as u32,
+        lanes_per_shard: plan.lanes_per_shard,
+        memory_nodes: plan.shards.clone(),
+        node_policy: if raw.index.numa == RawNuma::Bind { NodePolicy::Bind } else { NodePolicy::Prefer },
+        huge_pages: match raw.index.huge_pages {
+            RawHugePages::Off => HugePages::Off,
+            RawHugePages::Transparent => HugePages::Transparent,
+            RawHugePages::Explicit => HugePages::Explicit,
+        },
         ranks_max: raw.index.ranks_max,
         blocks_max: raw.index.blocks_max,
         runs_max: raw.index.runs_max,
@@ -211,10 +263,13 @@ mod tests {
     #[test]
     fn values_out_of_range_are_named() {
         type Change = fn(&mut Raw);
-        let cases: [(Change, &str); 7] = [
+        let cases: [(Change, &str); 10] = [
             (|r| r.grpc.listen = "localhost".into(), "grpc.listen"),
             (|r| r.admin.listen = "x".into(), "admin.listen"),
             (|r| r.index.shards = 1000, "shards"),
+            (|r| r.index.lanes_per_shard = u32::MAX, "lanes_per_shard"),
+            (|r| r.lookups.threads = usize::MAX, "lookups.threads"),
+            (|r| r.fleet.lane_share_max_percent = 99, "fleet.lane_share_max_percent"),
             (|r| r.limits.lookup_tokens_max = 0, "limits.lookup_tokens_max"),
             (|r| r.lanes.queue_batches_max = 0, "lanes.queue_batches_max"),
             (|r| r.lifecycle.drain_max_ms = u64::MAX, "lifecycle.drain_max_ms"),

@@ -8,6 +8,7 @@
 mod error;
 mod feed;
 mod keys;
+mod placement;
 mod push;
 mod push_cursor;
 mod registration;
@@ -19,6 +20,6 @@ pub use error::FleetError;
 pub use push::{PushBatch, PushOutcome};
 pub use push_cursor::{PushHeader, PushVerdict};
 pub use registration::{Feed, FleetLimits, Registration};
-pub use registry::{Fleet, FleetEvent, Registered};
+pub use registry::{Fleet, FleetEvent, LaneBalance, Registered};
 pub use status_cell::{StatusCell, now_ms};
 pub use view::{FleetView, Group, RankEntry, WorkerEntry};

@@ -33,6 +33,9 @@ pub struct FleetLimits {
     pub block_size_max: u32,
     /// Changes that a watcher may be behind before it misses some.
     pub watch_lag_max: usize,
+    /// Most ranks of a lane (and of a shard), in percent of the mean: as long as it is kept, ranks that share prompts are put
+    /// onto the same lanes.
+    pub lane_share_max_percent: u32,
 }
 
 impl Default for FleetLimits {
@@ -43,6 +46,7 @@ impl Default for FleetLimits {
             name_bytes_max: 1024,
             block_size_max: 1 << 16,
             watch_lag_max: 4096,
+            lane_share_max_percent: 125,
         }
     }
 }

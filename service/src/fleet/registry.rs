@@ -3,6 +3,7 @@
 use super::error::FleetError;
 use super::feed;
 use super::keys::RankKeys;
+use super::placement::{self, Placement, RankLoad, Sharing};
 use super::push::{self, PushBatch, PushOutcome, PushState};
 use super::registration::{Feed, FleetLimits, Registration};
 use super::view::{FleetView, RankEntry, WorkerEntry};
@@ -73,6 +74,26 @@ pub struct Registered {
     pub unchanged: bool,
 }
 
+/// How evenly lanes are loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LaneBalance {
+    /// Work of the busiest lane, in percent of the mean of its shard.
+    pub busiest_percent: u64,
+    /// Ranks that would have to change their lane for `lane_share_max_percent` to hold.
+    pub moves_wanted: usize,
+}
+
+fn shards_of(lanes: &[LaneHandle]) -> Vec<u32> {
+    lanes.iter().map(LaneHandle::shard).collect()
+}
+
+fn rank_load(rank: &RankEntry) -> RankLoad {
+    let status = rank.status.full();
+    // Subscribers and pushed ranks count stored blocks under different reasons; a rank has only one of them.
+    let stored = ["blocks_stored", "stored"].iter().filter_map(|reason| status.counters.get(reason)).sum();
+    RankLoad { rank: rank.key.0, lane: rank.lane.lane().number() as usize, work: stored }
+}
+
 /// The fleet. Shared by `Arc`; any thread may call it.
 #[derive(Debug)]
 pub struct Fleet {
@@ -89,8 +110,8 @@ pub struct Fleet {
 struct Registry {
     generation_last: u64,
     keys: RankKeys,
-    /// Open ranks of each lane.
-    lane_ranks: Vec<usize>,
+    /// Ranks of each lane.
+    placement: Placement,
     /// What stops the subscribers of each worker, by generation.
     subscribers: HashMap<u64, CancellationToken>,
 }
@@ -101,7 +122,7 @@ impl Fleet {
         let registry = Registry {
             generation_last: 0,
             keys: RankKeys::new(ranks_max),
-            lane_ranks: vec![0; lanes.len()],
+            placement: Placement::new(&shards_of(&lanes), limits.lane_share_max_percent),
             subscribers: HashMap::new(),
         };
         Self {
@@ -122,6 +143,16 @@ impl Fleet {
     /// The lanes.
     pub fn lanes(&self) -> &[LaneHandle] {
         &self.lanes
+    }
+
+    /// How evenly the lanes are loaded, by the blocks that their ranks have stored. Takes time in proportion to the ranks.
+    pub fn balance(&self) -> LaneBalance {
+        let shard_of_lane = shards_of(&self.lanes);
+        let loads: Vec<RankLoad> = self.view().ranks().map(|rank| rank_load(rank)).collect();
+        LaneBalance {
+            busiest_percent: placement::imbalance_percent(&loads, &shard_of_lane),
+            moves_wanted: placement::plan(&loads, &shard_of_lane, self.limits.lane_share_max_percent).len(),
+        }
     }
 
     /// The limits in force.
@@ -241,12 +272,13 @@ impl Fleet {
         registry.generation_last += 1;
         let generation = registry.generation_last;
         let mut ranks = Vec::new();
+        let sharing = Sharing::of(&registration);
         for (rank, feed) in registration.feeds() {
-            let opened = self.open_rank(registry, generation).await;
+            let opened = self.open_rank(registry, generation, &sharing).await;
             let (key, lane) = match opened {
                 Ok(opened) => opened,
                 Err(error) => {
-                    self.close_all(registry, &ranks).await;
+                    self.close_all(registry, &ranks, &sharing).await;
                     return Err(error);
                 }
             };
@@ -256,14 +288,18 @@ impl Fleet {
         Ok(Arc::new(WorkerEntry { registration, generation, is_static, ranks }))
     }
 
-    async fn open_rank(&self, registry: &mut Registry, generation: u64) -> Result<(RankKey, RankLane), FleetError> {
+    async fn open_rank(
+        &self,
+        registry: &mut Registry,
+        generation: u64,
+        sharing: &Sharing,
+    ) -> Result<(RankKey, RankLane), FleetError> {
         let full = FleetError::Full { what: "ranks", setting: "index.ranks_max", limit: 0 };
         let key = registry.keys.take().ok_or(full)?;
-        // The least loaded lane; of equals the first, so that the same registrations give the same places.
-        let at = (0..self.lanes.len()).min_by_key(|i| registry.lane_ranks[*i]).expect("there is at least one lane");
+        let at = registry.placement.choose(sharing);
         match self.lanes[at].open(key, generation).await {
             Ok(lane) => {
-                registry.lane_ranks[at] += 1;
+                registry.placement.opened(at, sharing);
                 Ok((key, lane))
             }
             Err(error) => {
@@ -280,12 +316,13 @@ impl Fleet {
         if let Some(stop) = registry.subscribers.remove(&entry.generation) {
             stop.cancel();
         }
-        let dropped = self.close_all(registry, &entry.ranks).await;
+        let sharing = Sharing::of(&entry.registration);
+        let dropped = self.close_all(registry, &entry.ranks, &sharing).await;
         self.events.send(FleetEvent::Deregistered(entry.clone()));
         Ok(dropped)
     }
 
-    async fn close_all(&self, registry: &mut Registry, ranks: &[Arc<RankEntry>]) -> u64 {
+    async fn close_all(&self, registry: &mut Registry, ranks: &[Arc<RankEntry>], sharing: &Sharing) -> u64 {
         let mut dropped = 0;
         for rank in ranks {
             rank.close();
@@ -295,7 +332,7 @@ impl Fleet {
                     tracing::warn!(worker = %rank.worker, rank = rank.rank, %error, "the rank could not be closed")
                 }
             }
-            registry.lane_ranks[rank.lane.lane().number() as usize] -= 1;
+            registry.placement.closed(rank.lane.lane().number() as usize, sharing);
             registry.keys.give(rank.key);
         }
         dropped

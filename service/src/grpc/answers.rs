@@ -3,8 +3,10 @@
 use super::proto;
 use crate::fleet::{Feed, PushOutcome, PushVerdict, RankEntry, Registration, WorkerEntry, now_ms};
 use crate::ingest::{Engine, Trust};
+use crate::lanes::LaneHandle;
 use crate::lookup::{Answer, Explained, Finding, FindingKind, Stop, Why};
-use kvatlas_index::Tier;
+use crate::topology::{Pinned, ShardReport};
+use kvatlas_index::{Granted, Tier};
 use std::collections::HashMap;
 
 pub(super) fn trust(trust: Trust) -> proto::Trust {
@@ -164,6 +166,45 @@ pub(super) fn applied_ack(ack: proto::ApplyAck, outcome: &PushOutcome) -> proto:
         refused: applied.self_parent,
         ..ack
     }
+}
+
+fn granted(granted: Granted) -> proto::Granted {
+    match granted {
+        Granted::NotAsked => proto::Granted::NotAsked,
+        Granted::Yes => proto::Granted::Yes,
+        Granted::Refused { .. } => proto::Granted::Refused,
+    }
+}
+
+pub(super) fn shard_status(report: &ShardReport) -> proto::ShardStatus {
+    proto::ShardStatus {
+        shard: report.shard,
+        memory_node: report.node,
+        memory: granted(report.memory).into(),
+        huge_pages: granted(report.huge_pages).into(),
+        detail: report.detail.clone(),
+    }
+}
+
+pub(super) fn lane_status(lane: &LaneHandle, ranks: u32) -> proto::LaneStatus {
+    proto::LaneStatus {
+        lane: lane.number(),
+        shard: lane.shard(),
+        place: Some(thread_place(lane.pinned())),
+        ranks,
+        queue_batches: lane.queue_len() as u64,
+    }
+}
+
+pub(super) fn thread_place(pinned: Pinned) -> proto::ThreadPlace {
+    let granted = match pinned {
+        Pinned::NotAsked => proto::Granted::NotAsked,
+        Pinned::Yes(_) => proto::Granted::Yes,
+        Pinned::Refused(_) => proto::Granted::Refused,
+    };
+    let spot = pinned.spot();
+    let (core, memory_node) = (spot.map(|s| s.core as u32), spot.and_then(|s| s.node));
+    proto::ThreadPlace { pinned: granted.into(), core, memory_node }
 }
 
 /// A worker as it is.

@@ -8,6 +8,7 @@ use super::{answers, proto, questions};
 use crate::fleet::Fleet;
 use crate::lanes::LaneCounters;
 use crate::lookup::{LookupEngine, LookupTimes};
+use crate::topology::{Machine, Pinned, shard_reports};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,6 +29,10 @@ pub trait ServiceFacts: Send + Sync + 'static {
     fn draining(&self) -> bool;
     /// Milliseconds since start.
     fn uptime_ms(&self) -> u64;
+    /// The machine that shards and threads were placed on.
+    fn machine(&self) -> &Machine;
+    /// What came of pinning the threads that answer lookups. Allocates.
+    fn lookup_threads(&self) -> Vec<Pinned>;
 }
 
 /// The service's implementation. Cheap to clone.
@@ -155,6 +160,9 @@ impl IndexService for IndexApi {
         }
         let stats = self.engine.index().stats();
         let lanes = self.fleet.lanes();
+        let mut lane_ranks = vec![0; lanes.len()];
+        view.ranks().for_each(|r| lane_ranks[r.lane.lane().number() as usize] += 1);
+        let shards = shard_reports(self.engine.index(), self.facts.machine());
         Ok(Response::new(proto::GetStatusResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ms: self.facts.uptime_ms(),
@@ -173,6 +181,11 @@ impl IndexService for IndexApi {
             bytes_live: stats.bytes_live,
             bytes_free: stats.bytes_free,
             lookups: self.times.sum().count(),
+            shards: shards.iter().map(answers::shard_status).collect(),
+            lane_threads: lanes.iter().map(|l| answers::lane_status(l, lane_ranks[l.number() as usize])).collect(),
+            lookup_threads: self.facts.lookup_threads().into_iter().map(answers::thread_place).collect(),
+            topology_source: self.facts.machine().source.to_owned(),
+            memory_nodes: self.facts.machine().usable_nodes().count() as u32,
             batches_applied: lanes.iter().map(|l| LaneCounters::read(&l.counters().batches)).sum(),
         }))
     }

@@ -1,6 +1,7 @@
 //! What the rest of the service holds of a lane: a sender into its queue.
 
 use crate::ops::{Applied, OpBatch};
+use crate::topology::Pinned;
 use kvatlas_index::{Cleared, IndexError, RankKey, RankSlot};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,18 +55,36 @@ pub(super) enum Command {
 #[derive(Clone, Debug)]
 pub struct LaneHandle {
     number: u32,
+    shard: u32,
+    pinned: Pinned,
     queue: mpsc::Sender<Command>,
     counters: Arc<LaneCounters>,
 }
 
 impl LaneHandle {
-    pub(super) fn new(number: u32, queue: mpsc::Sender<Command>, counters: Arc<LaneCounters>) -> Self {
-        Self { number, queue, counters }
+    pub(super) fn new(
+        number: u32,
+        shard: u32,
+        pinned: Pinned,
+        queue: mpsc::Sender<Command>,
+        counters: Arc<LaneCounters>,
+    ) -> Self {
+        Self { number, shard, pinned, queue, counters }
     }
 
     /// The lane's number over all shards, from 0.
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// The index shard that it writes.
+    pub fn shard(&self) -> u32 {
+        self.shard
+    }
+
+    /// Where it runs.
+    pub fn pinned(&self) -> Pinned {
+        self.pinned
     }
 
     /// What the lane has done.

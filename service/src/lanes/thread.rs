@@ -2,56 +2,46 @@
 
 use super::apply::apply;
 use super::handle::{Command, LaneCounters, LaneError, LaneHandle};
-use crate::topology;
-use core_affinity::CoreId;
+use crate::topology::{Spot, pin_current_thread};
 use kvatlas_index::{Lane, RankSlot};
 use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use tokio::sync::mpsc;
 
 /// Settings of the lane threads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LaneSettings {
     /// Messages that may wait in one lane's queue; the next sender waits.
     pub queue_batches_max: usize,
-    /// Whether each lane is pinned to a core of its shard's memory node (`topology::place_lanes`).
-    pub pin: bool,
+    /// Where each lane runs, in the order of the lanes; those beyond the list run anywhere.
+    pub spots: Vec<Option<Spot>>,
 }
 
-/// Starts one thread for each lane. A thread ends when every handle of it is gone.
+/// Starts one thread for each lane and waits until each has tried to pin itself. A thread ends when every handle of it is gone.
 pub fn spawn_lanes(lanes: Vec<Lane>, settings: LaneSettings) -> io::Result<(Vec<LaneHandle>, Vec<JoinHandle<()>>)> {
-    let cores = if settings.pin { cores_for(&lanes) } else { Vec::new() };
     let mut handles = Vec::with_capacity(lanes.len());
     let mut threads = Vec::with_capacity(lanes.len());
     for (number, lane) in lanes.into_iter().enumerate() {
         let (sender, queue) = mpsc::channel(settings.queue_batches_max);
         let counters = Arc::new(LaneCounters::default());
-        let core = cores.get(number).copied().flatten();
+        let spot = settings.spots.get(number).copied().flatten();
+        let shard = lane.shard();
         let state = LaneThread { lane, open: HashMap::new(), counters: counters.clone() };
+        let (pinned_sender, pinned) = std_mpsc::channel();
         let thread = std::thread::Builder::new().name(format!("lane-{number}")).spawn(move || {
-            if let Some(core) = core
-                && !core_affinity::set_for_current(core)
-            {
-                tracing::warn!(lane = number, core = core.id, "the lane could not be pinned");
-            }
+            // Before the first event: the first touch of memory decides its node where nothing else does.
+            let _ = pinned_sender.send(pin_current_thread(spot));
+            drop(pinned_sender);
             state.run(queue);
         })?;
-        handles.push(LaneHandle::new(number as u32, sender, counters));
+        let pinned = pinned.recv().unwrap_or_default();
+        handles.push(LaneHandle::new(number as u32, shard, pinned, sender, counters));
         threads.push(thread);
     }
     Ok((handles, threads))
-}
-
-/// A core for each lane. The usable cores are listed before the first pin: afterwards a thread sees only its own.
-fn cores_for(lanes: &[Lane]) -> Vec<Option<CoreId>> {
-    let usable = core_affinity::get_core_ids().unwrap_or_default();
-    let nodes = topology::this_machine().nodes();
-    tracing::info!(nodes = nodes.len(), cores = usable.len(), "lanes are pinned to the cores of their shard's node");
-    let shards = lanes.iter().map(|l| l.shard() + 1).max().unwrap_or(1);
-    topology::place_lanes(&nodes, &usable, shards, lanes.len() as u32 / shards)
 }
 
 struct LaneThread {
@@ -147,7 +137,7 @@ mod tests {
     #[tokio::test]
     async fn late_messages_of_a_closed_rank_do_nothing() {
         let (index, lanes) = Index::new(IndexConfig::default()).unwrap();
-        let (handles, threads) = spawn_lanes(lanes, LaneSettings { queue_batches_max: 4, pin: false }).unwrap();
+        let (handles, threads) = spawn_lanes(lanes, LaneSettings { queue_batches_max: 4, spots: Vec::new() }).unwrap();
         let first = handles[0].open(RankKey(0), 1).await.unwrap();
         assert_eq!(first.apply(store(&[1, 2, 3])).await.unwrap().stored, 3);
         assert_eq!(depth(&index, &[1, 2, 3]), 3);
@@ -169,7 +159,11 @@ mod tests {
     #[tokio::test]
     async fn refused_operations_cost_only_themselves() {
         let (index, lanes) = Index::new(IndexConfig::default()).unwrap();
-        let (handles, _threads) = spawn_lanes(lanes, LaneSettings { queue_batches_max: 1, pin: true }).unwrap();
+        // A core that is not there: the lane works unpinned, and its handle says so.
+        let missing = Spot { core: 1000, node: None };
+        let settings = LaneSettings { queue_batches_max: 1, spots: vec![Some(missing)] };
+        let (handles, _threads) = spawn_lanes(lanes, settings).unwrap();
+        assert_eq!(handles[0].pinned(), crate::topology::Pinned::Refused(missing));
         let rank = handles[0].open(RankKey(7), 1).await.unwrap();
         let mut batch = store(&[1]);
         batch.ops.push(Op::Store {

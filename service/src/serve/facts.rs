@@ -3,6 +3,8 @@
 use crate::fleet::FleetView;
 use crate::grpc::ServiceFacts;
 use crate::ingest::Trust;
+use crate::topology::{LookupPins, Machine, Pinned};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,12 +18,14 @@ pub(super) struct Facts {
     ready_deadline: Duration,
     ready: AtomicBool,
     draining: AtomicBool,
+    machine: Machine,
+    pins: Arc<LookupPins>,
 }
 
 impl Facts {
-    pub(super) fn new(ready_deadline: Duration) -> Self {
+    pub(super) fn new(ready_deadline: Duration, machine: Machine, pins: Arc<LookupPins>) -> Self {
         let (ready, draining) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { start: Instant::now(), ready_deadline, ready, draining }
+        Self { start: Instant::now(), ready_deadline, ready, draining, machine, pins }
     }
 
     /// Takes note of the static ranks: ready when each was seen and has its first state, or the deadline passed.
@@ -51,5 +55,13 @@ impl ServiceFacts for Facts {
 
     fn uptime_ms(&self) -> u64 {
         self.start.elapsed().as_millis() as u64
+    }
+
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn lookup_threads(&self) -> Vec<Pinned> {
+        self.pins.outcomes()
     }
 }

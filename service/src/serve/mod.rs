@@ -23,6 +23,7 @@ use crate::grpc::proto::worker_service_server::WorkerServiceServer;
 use crate::grpc::{Admission, EventApi, IndexApi, ServiceFacts, WorkerApi, proto};
 use crate::lanes::spawn_lanes;
 use crate::lookup::{LookupEngine, LookupTimes};
+use crate::topology::{LookupPins, log_placement, shard_reports};
 use facts::Facts;
 use health::Health;
 use kvatlas_index::Index;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle as ThreadHandle;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
@@ -88,11 +90,30 @@ pub struct Running {
     lanes: Vec<ThreadHandle<()>>,
 }
 
-/// Starts the service: when this returns, both ports are bound and every static worker is registered.
+/// A runtime whose threads run where the configuration says, and what came of pinning them.
+pub fn runtime(resolved: &Resolved) -> std::io::Result<(Runtime, Arc<LookupPins>)> {
+    let pins = Arc::new(LookupPins::new(resolved.lookup_spots.clone()));
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if !resolved.lookup_spots.is_empty() {
+        builder.worker_threads(resolved.lookup_spots.len());
+    }
+    // The runtime starts its workers first and helpers for blocking calls only when something asks for them.
+    let pin = pins.clone();
+    let runtime = builder.enable_all().on_thread_start(move || pin.pin_next_thread()).build()?;
+    Ok((runtime, pins))
+}
+
+/// Starts the service on the caller's runtime: when this returns, both ports are bound and every static worker is registered.
 pub async fn start(resolved: Resolved) -> Result<Running, StartError> {
+    start_on(resolved, Arc::default()).await
+}
+
+/// As [`start`], on a runtime of [`runtime`], whose pins are shown in the status.
+pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Running, StartError> {
     let ranks_max = resolved.index.ranks_max.saturating_mul(resolved.index.shards);
     let (index, lanes) = Index::new(resolved.index.clone())?;
-    let (handles, lanes) = spawn_lanes(lanes, resolved.lanes).map_err(StartError::Lane)?;
+    let (handles, lanes) = spawn_lanes(lanes, resolved.lanes.clone()).map_err(StartError::Lane)?;
+    log_placement(&resolved.machine, &shard_reports(&index, &resolved.machine), handles.iter().map(|l| l.pinned()));
     let fleet = Arc::new(Fleet::new(handles, ranks_max, resolved.fleet, resolved.ingest));
     let engine = Arc::new(LookupEngine::new(index, fleet.clone(), resolved.lookup));
     let grpc = bind("grpc.listen", resolved.grpc_listen).await?;
@@ -108,7 +129,7 @@ pub async fn start(resolved: Resolved) -> Result<Running, StartError> {
             .map_err(|error| StartError::Worker { worker, error })?;
     }
     let closing = CancellationToken::new();
-    let facts = Arc::new(Facts::new(resolved.ready_deadline));
+    let facts = Arc::new(Facts::new(resolved.ready_deadline, resolved.machine.clone(), pins));
     let admission = Admission::new(resolved.grpc.lookups_in_flight_max, closing.clone());
     let times = Arc::new(LookupTimes::default());
     let (health, health_service) = Health::new();

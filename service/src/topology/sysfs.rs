@@ -1,6 +1,6 @@
 //! The topology as Linux tells it in `/sys/devices/system/node`: no library needed.
 
-use super::{Node, Topology};
+use super::machine::{Node, Topology};
 use std::path::{Path, PathBuf};
 
 /// Most bytes of a core list that are read.
@@ -9,8 +9,16 @@ const LIST_BYTES_MAX: usize = 64 * 1024;
 const CORE_MAX: usize = 1 << 16;
 
 /// Reads the node directories below a root.
-pub(super) struct Sysfs {
+#[derive(Clone, Debug)]
+pub struct Sysfs {
     root: PathBuf,
+}
+
+impl Sysfs {
+    /// Another root than the system's, for tests.
+    pub fn at(root: PathBuf) -> Self {
+        Self { root }
+    }
 }
 
 impl Default for Sysfs {
@@ -20,6 +28,10 @@ impl Default for Sysfs {
 }
 
 impl Topology for Sysfs {
+    fn name(&self) -> &'static str {
+        "sysfs"
+    }
+
     fn nodes(&self) -> Vec<Node> {
         let Ok(entries) = std::fs::read_dir(&self.root) else { return Vec::new() };
         let mut nodes: Vec<Node> = entries.flatten().filter_map(|entry| node(&entry.path())).collect();
@@ -71,8 +83,8 @@ mod tests {
             std::fs::create_dir(root.path().join(node)).unwrap();
             std::fs::write(root.path().join(node).join("cpulist"), list).unwrap();
         }
-        let nodes = Sysfs { root: root.path().into() }.nodes();
+        let nodes = Sysfs::at(root.path().into()).nodes();
         assert_eq!(nodes, [Node { id: 0, cores: vec![0, 1] }, Node { id: 1, cores: vec![2, 3] }]);
-        assert!(Sysfs { root: root.path().join("missing") }.nodes().is_empty());
+        assert!(Sysfs::at(root.path().join("missing")).nodes().is_empty());
     }
 }

@@ -49,13 +49,19 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
+    if let Command::Serve(args) = cli.command {
+        return match serve::run(args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(error.as_ref()),
+        };
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error),
     };
     let done = runtime.block_on(async {
         match cli.command {
-            Command::Serve(args) => serve::run(args).await,
+            Command::Serve(_) => unreachable!("served above, on a runtime of its own"),
             Command::Demo(args) => demo::run(args).await,
             Command::Lookup(args) => lookup::lookup(args).await,
             Command::Explain(args) => lookup::explain(args).await,

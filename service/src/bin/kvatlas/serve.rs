@@ -1,11 +1,13 @@
 //! `kvatlas serve`.
 
 use clap::Args;
-use kvatlas_service::config::{Flags, Raw, Resolved};
-use kvatlas_service::serve::{Running, start};
+use kvatlas_service::config::{Flags, Raw, RawHugePages, RawNuma, Resolved};
+use kvatlas_service::serve::{Running, runtime, start_on};
+use kvatlas_service::topology::LookupPins;
 use std::error::Error;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Args)]
@@ -22,9 +24,15 @@ pub(crate) struct ServeArgs {
     /// Lane threads of each shard [default: half of the cores].
     #[arg(long)]
     lanes: Option<u32>,
-    /// Pin lanes to cores.
+    /// Pin lanes to cores also on a machine with one memory node.
     #[arg(long)]
     pin: bool,
+    /// How shards and memory nodes go together [default: auto].
+    #[arg(long, value_enum)]
+    numa: Option<RawNuma>,
+    /// Which pages the index asks for [default: off].
+    #[arg(long, value_enum)]
+    huge_pages: Option<RawHugePages>,
     #[allow(rustdoc::broken_intra_doc_links, reason = "brackets mark what may be left out, for the help text")]
     /// A static worker: id=..,model=..,block_size=16,events=tcp://host:5557[,replay=..][,dp_size=..][,engine=vllm|sglang][,hash_scheme=..]; every other key of a `[[workers]]` table works, too.
     #[arg(long = "worker", value_name = "KEY=VALUE,..")]
@@ -34,13 +42,16 @@ pub(crate) struct ServeArgs {
     print_config: bool,
 }
 
-pub(crate) async fn run(args: ServeArgs) -> Result<(), Box<dyn Error>> {
+/// Runs the service on a runtime of its own, whose threads are placed as the configuration says.
+pub(crate) fn run(args: ServeArgs) -> Result<(), Box<dyn Error>> {
     let raw = Raw::load(&Flags {
         file: args.config,
         listen: args.listen,
         admin_listen: args.admin_listen,
         lanes: args.lanes,
         pin: args.pin,
+        numa: args.numa,
+        huge_pages: args.huge_pages,
         workers: args.workers,
     })?;
     let resolved = Resolved::new(&raw)?;
@@ -48,10 +59,15 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Box<dyn Error>> {
         print!("{}", raw.to_toml());
         return Ok(());
     }
+    let (runtime, pins) = runtime(&resolved)?;
+    runtime.block_on(serve(resolved, pins))
+}
+
+async fn serve(resolved: Resolved, pins: Arc<LookupPins>) -> Result<(), Box<dyn Error>> {
     // Before the start, so that a signal that comes early is not lost.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let running = start(resolved).await?;
+    let running = start_on(resolved, pins).await?;
     announce(&running)?;
     let name = tokio::select! {
         _ = terminate.recv() => "SIGTERM",

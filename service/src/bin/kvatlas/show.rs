@@ -103,6 +103,10 @@ pub(crate) async fn status(args: StatusArgs) -> Result<(), Box<dyn Error>> {
             "blocks_held": status.blocks_held, "blocks_distinct": status.blocks_distinct,
             "blocks_parked": status.blocks_parked, "bytes_live": status.bytes_live, "bytes_free": status.bytes_free,
             "lookups": status.lookups, "batches_applied": status.batches_applied,
+            "topology_source": status.topology_source, "memory_nodes": status.memory_nodes,
+            "shards": status.shards.iter().map(shard_json).collect::<Vec<_>>(),
+            "lane_threads": status.lane_threads.iter().map(lane_json).collect::<Vec<_>>(),
+            "lookup_threads": status.lookup_threads.iter().map(place_json).collect::<Vec<_>>(),
         });
         println!("{value:#}");
         return Ok(());
@@ -127,12 +131,90 @@ pub(crate) async fn status(args: StatusArgs) -> Result<(), Box<dyn Error>> {
         ("index bytes", format!("{} in use, {} free", status.bytes_live, status.bytes_free)),
         ("lookups", status.lookups.to_string()),
         ("batches applied", status.batches_applied.to_string()),
+        ("memory nodes", format!("{} ({})", status.memory_nodes, status.topology_source)),
     ];
     for (what, value) in lines {
         rows.add_row([what.into(), figure(value)]);
     }
     println!("{rows}");
+    print_places(&status);
     Ok(())
+}
+
+/// Where shards, lanes and lookup threads are, and which wishes the system refused.
+fn print_places(status: &proto::GetStatusResponse) {
+    let mut rows = table(&["place", "node", "core", "granted", "ranks", "detail"]);
+    for s in &status.shards {
+        let granted = format!("memory {}, huge pages {}", granted_name(s.memory), granted_name(s.huge_pages));
+        let marked = if is_refused(s.memory) || is_refused(s.huge_pages) { "!! " } else { "" };
+        rows.add_row([
+            format!("shard {}", s.shard).into(),
+            figure(number(s.memory_node)),
+            figure("-"),
+            granted.into(),
+            figure("-"),
+            format!("{marked}{}", s.detail).into(),
+        ]);
+    }
+    for l in &status.lane_threads {
+        let place = l.place.unwrap_or_default();
+        let marked = if is_refused(place.pinned) { "!! not pinned" } else { "" };
+        rows.add_row([
+            format!("lane {} of shard {}", l.lane, l.shard).into(),
+            figure(number(place.memory_node)),
+            figure(number(place.core)),
+            format!("pin {}", granted_name(place.pinned)).into(),
+            figure(l.ranks),
+            marked.into(),
+        ]);
+    }
+    for place in &status.lookup_threads {
+        let marked = if is_refused(place.pinned) { "!! not pinned" } else { "" };
+        rows.add_row([
+            "lookup thread".into(),
+            figure(number(place.memory_node)),
+            figure(number(place.core)),
+            format!("pin {}", granted_name(place.pinned)).into(),
+            figure("-"),
+            marked.into(),
+        ]);
+    }
+    println!("{rows}");
+}
+
+fn number(value: Option<u32>) -> String {
+    value.map_or_else(|| "-".to_owned(), |v| v.to_string())
+}
+
+fn is_refused(granted: i32) -> bool {
+    granted == i32::from(proto::Granted::Refused)
+}
+
+fn granted_name(granted: i32) -> &'static str {
+    match proto::Granted::try_from(granted) {
+        Ok(proto::Granted::NotAsked) => "not asked for",
+        Ok(proto::Granted::Yes) => "granted",
+        Ok(proto::Granted::Refused) => "REFUSED",
+        Ok(proto::Granted::Unspecified) | Err(_) => "unknown",
+    }
+}
+
+fn shard_json(shard: &proto::ShardStatus) -> serde_json::Value {
+    json!({
+        "shard": shard.shard, "memory_node": shard.memory_node, "memory": granted_name(shard.memory),
+        "huge_pages": granted_name(shard.huge_pages), "detail": shard.detail,
+    })
+}
+
+fn lane_json(lane: &proto::LaneStatus) -> serde_json::Value {
+    json!({
+        "lane": lane.lane, "shard": lane.shard, "ranks": lane.ranks, "queue_batches": lane.queue_batches,
+        "place": place_json(&lane.place.unwrap_or_default()),
+    })
+}
+
+fn place_json(place: &proto::ThreadPlace) -> serde_json::Value {
+    json!({ "pinned": granted_name(place.pinned), "core": place.core, "memory_node": place.memory_node })
 }
 
 #[cfg(test)]
