@@ -37,6 +37,28 @@ pub struct Stats {
     pub splits: u64,
     /// Turns that lanes waited for a run's LOCK so far.
     pub lock_waits: u64,
+    /// LOCKs of runs that lanes took so far.
+    pub locks: u64,
+    /// Runs opened by stores so far.
+    pub opened: u64,
+    /// Blocks written to the arena so far, by the first storer of each.
+    pub written: u64,
+}
+
+impl Stats {
+    /// Cache lines that lanes wrote so far where other threads read, estimated from the counts:
+    ///
+    /// - a LOCK taken: the run's header (LOCK, fields and unlock are one line);
+    /// - a run opened or made by a split: header, granule owner, child bits and child link or neighbour, free lists;
+    /// - a run given up: child link, child bits, free lists, on top of its LOCKs;
+    /// - eight blocks written: a line of contents and one of names.
+    ///
+    /// Left out: holder blocks (runs with more than eight holders), growth of the child links, and statistics, which each lane
+    /// writes to a line of its own. What a lane keeps to itself (name maps, parked blocks) is not shared.
+    pub fn shared_lines_written(&self) -> u64 {
+        let born = self.opened + self.splits;
+        self.locks + born * 5 + born.saturating_sub(self.runs) * 3 + self.written / 4
+    }
 }
 
 /// Bytes of a granule over all regions: contents, names, owner, child bits.
@@ -88,6 +110,9 @@ impl Index {
             stats.ranks += u64::from(shard.slots.open());
             stats.splits += sum(|f| &f.splits);
             stats.lock_waits += sum(|f| &f.lock_waits);
+            stats.locks += sum(|f| &f.locks);
+            stats.opened += sum(|f| &f.opened);
+            stats.written += sum(|f| &f.written);
             stats.bytes_live += usage.granules_live * GRANULE_BYTES
                 + usage.runs_live * RUN_BYTES
                 + usage.exts_live * EXT_BYTES
@@ -99,5 +124,29 @@ impl Index {
                 + (usage.exts_known - usage.exts_live) * EXT_BYTES;
         }
         stats
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ContentHash, EngineHash, Holder, RankKey, Store, StoreKind, Tier};
+
+    #[test]
+    fn a_further_holder_writes_one_shared_line_and_no_block() {
+        let (index, mut lanes) = Index::new(IndexConfig::default()).unwrap();
+        let names: Vec<_> = (1..=64).map(EngineHash).collect();
+        let contents: Vec<_> = (1..=64).map(ContentHash).collect();
+        let store = Store { parent: None, names: &names, contents: &contents, kind: StoreKind::Copy };
+        let mut after = Vec::new();
+        for key in 0..2 {
+            let rank = lanes[0].open_rank(RankKey(key)).unwrap();
+            lanes[0].store(Holder { rank, tier: Tier::Device }, &store).unwrap();
+            after.push(index.stats());
+        }
+        assert_eq!((after[0].opened, after[0].written), (1, 64));
+        assert_eq!((after[1].opened, after[1].written, after[1].splits), (1, 64, 0));
+        assert_eq!(after[1].locks, after[0].locks + 1);
+        assert_eq!(after[1].shared_lines_written(), after[0].shared_lines_written() + 1);
     }
 }

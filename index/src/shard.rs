@@ -25,6 +25,9 @@ pub(crate) struct LaneFigures {
     pub map_bytes: AtomicU64,
     pub splits: AtomicU64,
     pub lock_waits: AtomicU64,
+    pub locks: AtomicU64,
+    pub opened: AtomicU64,
+    pub written: AtomicU64,
     /// Blocks this lane added to the arena, less those it took out; wraps.
     pub blocks: AtomicU64,
 }

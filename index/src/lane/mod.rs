@@ -279,6 +279,9 @@ impl Lane {
         publish(&figures.map_bytes, self.rank_map_bytes + self.canonical.bytes());
         publish(&figures.splits, self.counts.splits);
         publish(&figures.lock_waits, self.counts.lock_waits);
+        publish(&figures.locks, self.counts.locks);
+        publish(&figures.opened, self.counts.opened);
+        publish(&figures.written, self.counts.written);
         publish(&figures.blocks, self.counts.blocks);
         result
     }

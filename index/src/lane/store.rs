@@ -207,6 +207,7 @@ impl<'a> Work<'a> {
         shard.set_cut(&mut held.lock, held.header, f, entry)?;
         self.took(taken, did);
         self.counts.blocks = self.counts.blocks.wrapping_add(u64::from(taken));
+        self.counts.written += u64::from(taken);
         Ok(Some(Taken { count: taken, last: f.end() - 1 }))
     }
 
@@ -292,6 +293,8 @@ impl<'a> Work<'a> {
         shard.kids.add(&shard.arena, parent);
         drop(born);
         self.counts.blocks = self.counts.blocks.wrapping_add(u64::from(len));
+        self.counts.written += u64::from(len);
+        self.counts.opened += 1;
         Ok((Taken { count: len, last: base + len - 1 }, old))
     }
 

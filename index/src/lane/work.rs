@@ -14,6 +14,12 @@ pub(crate) struct Counts {
     pub blocks: u64,
     pub splits: u64,
     pub lock_waits: u64,
+    /// LOCKs of runs taken.
+    pub locks: u64,
+    /// Runs opened by stores.
+    pub opened: u64,
+    /// Blocks written to the arena.
+    pub written: u64,
 }
 
 /// An operation at work on one holder.
@@ -83,6 +89,7 @@ impl<'a> Work<'a> {
         let shard = self.shard;
         let header = shard.header(sight.run);
         let lock = header.version().lock_at(sight.seen, &mut self.counts.lock_waits)?;
+        self.counts.locks += 1;
         Some(HeldRun { run: sight.run, header, f: header.load(), lock })
     }
 
