@@ -15,6 +15,7 @@ pub fn test(runner: &mut Runner) -> Result<(), Failed> {
     runner.run("documentation examples", "cargo test --workspace --doc", &[])?;
     loom(runner)?;
     runner.run("service end to end", "cargo test -p kvatlas-service --tests", &[])?;
+    runner.run("corpora", "cargo test -p kvatlas-corpora --tests", &[])?;
     runner.run("harness", "cargo test -p kvatlas-harness --tests", &[])?;
     recorded_streams(runner)
 }
