@@ -142,6 +142,7 @@ impl Lane {
             "I14: {mapped} mapped, {} in the map",
             self.canonical_map().len()
         );
+        self.canonical_map().check(&shard.arena)?;
         for (slot, names) in self.holder_names() {
             let (count, positions) = held.remove(&slot).unwrap_or_default();
             ensure!(count == names.held, "holder {slot} has {count} blocks, counted {}", names.held);

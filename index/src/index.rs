@@ -76,7 +76,7 @@ impl Index {
         let lanes = (0..index.config.shards)
             .flat_map(|shard| (0..index.config.lanes_per_shard).map(move |lane| (shard, lane)))
             .map(|(shard, lane)| Lane::new(index.clone(), shard, lane))
-            .collect();
+            .collect::<Result<Vec<_>, _>>()?;
         Ok((index, lanes))
     }
 

@@ -53,6 +53,7 @@ mod prefetch;
 mod read;
 pub mod reference;
 mod region;
+mod reserved;
 mod shard;
 mod slots;
 #[doc(hidden)]

@@ -3,6 +3,7 @@
 mod compare;
 mod drop;
 mod join;
+pub(crate) mod map;
 pub(crate) mod names;
 mod parking;
 mod shape;
@@ -12,7 +13,7 @@ mod sweep;
 mod table;
 pub(crate) mod work;
 
-use crate::error::IndexError;
+use crate::error::{ConfigError, IndexError};
 use crate::index::Index;
 use crate::lane::names::{CanonicalMap, HolderNames};
 use crate::lane::parking::{Parked, Parking};
@@ -55,20 +56,21 @@ pub struct Lane {
 }
 
 impl Lane {
-    pub(crate) fn new(index: Arc<Index>, shard_number: u32, lane: u32) -> Self {
+    pub(crate) fn new(index: Arc<Index>, shard_number: u32, lane: u32) -> Result<Self, ConfigError> {
         let key = index.shards[shard_number as usize].key;
-        Self {
+        let canonical = CanonicalMap::new(&index.config, key)?;
+        Ok(Self {
             index,
             shard_number,
             lane,
-            canonical: CanonicalMap::new(key),
+            canonical,
             ranks: Vec::new(),
             mine: Vec::new(),
             free: Vec::new(),
             counts: Counts::default(),
             parked: 0,
             rank_map_bytes: 0,
-        }
+        })
     }
 
     /// The shard this lane belongs to.

@@ -6,62 +6,87 @@
 //! map keeps no keys: ENG is the key store, and a name is mapped to a position as long as a rank of this lane holds that
 //! position canonically (invariant I10, I11).
 
+use crate::config::IndexConfig;
+use crate::error::ConfigError;
 use crate::hash::{HashKey, IntMap, shrink};
-use crate::lane::table::{Keyed, Table, Tagged};
+use crate::lane::map::{EVERYBODY, Keys, LaneMap};
+use crate::lane::table::{Keyed, Table};
 use crate::layout::Arena;
+use crate::prefetch::read_soon;
 use crate::sync::Ordering;
+use crate::types::EngineHash;
 
 /// Canonical names of the lane: name -> position.
 pub(crate) struct CanonicalMap {
-    table: Table<Tagged>,
+    map: LaneMap,
     key: HashKey,
 }
 
+/// How the map reads back what a position stands for.
+struct Canonical<'a> {
+    arena: &'a Arena,
+    key: HashKey,
+}
+
+impl Keys for Canonical<'_> {
+    #[inline(always)]
+    fn hash(&self, name: u64) -> u64 {
+        self.key.one(name)
+    }
+    #[inline(always)]
+    fn name(&self, slot: u32) -> u64 {
+        self.arena.name(slot)
+    }
+    #[inline(always)]
+    fn owner(&self, _slot: u32) -> u32 {
+        EVERYBODY
+    }
+    #[inline(always)]
+    fn ask(&self, slot: u32) {
+        self.arena.names(slot, 1).iter().for_each(read_soon);
+    }
+}
+
 impl CanonicalMap {
-    pub fn new(key: HashKey) -> Self {
-        Self { table: Table::new(), key }
+    /// Reserves room for the names of all blocks that there may be.
+    pub fn new(config: &IndexConfig, key: HashKey) -> Result<Self, ConfigError> {
+        Ok(Self { map: LaneMap::new(config.blocks_max as usize, key)?, key })
     }
 
     /// The position with this canonical name.
     #[inline]
     pub fn find(&self, arena: &Arena, name: u64) -> Option<u32> {
-        self.table.find(self.key.one(name), name, |p| arena.name(p) == name)
+        self.map.find(&Canonical { arena, key: self.key }, name, EVERYBODY)
     }
 
-    /// Maps a name to a position, whose ENG word is written already. `Err` with the position that has the name.
+    /// Maps names to the positions from `from` on, whose ENG words are written already, up to the first name that has a
+    /// position. How many were mapped.
     #[inline]
-    pub fn insert(&mut self, arena: &Arena, name: u64, position: u32) -> Result<(), u32> {
-        let (hash, key) = (self.key.one(name), self.key);
-        match self.table.find(hash, name, |p| arena.name(p) == name) {
-            Some(there) => Err(there),
-            None => {
-                self.table.add(hash, name, position, |_, p| key.one(arena.name(p)));
-                Ok(())
-            }
-        }
+    pub fn insert_stretch(&mut self, arena: &Arena, names: &[EngineHash], from: u32) -> u32 {
+        self.map.insert_stretch(&Canonical { arena, key: self.key }, names.iter().map(|n| n.0), from)
     }
 
-    /// Takes the mapping of a position out, if there is one.
+    /// Takes the mappings of positions out, as far as there are any.
     #[inline]
-    pub fn remove(&mut self, arena: &Arena, name: u64, position: u32) {
-        let key = self.key;
-        self.table.remove(key.one(name), name, |p| p == position, |_, p| key.one(arena.name(p)));
-    }
-
-    /// Takes the mappings of consecutive positions out. Their ENG words are still theirs.
     pub fn remove_stretch(&mut self, arena: &Arena, from: u32, count: u32) {
-        for (position, name) in (from..).zip(arena.names(from, count)) {
-            self.remove(arena, name.load(Ordering::Relaxed), position);
-        }
+        let names = arena.names(from, count).iter().map(|word| word.load(Ordering::Relaxed));
+        self.map.remove_stretch(&Canonical { arena, key: self.key }, names, from);
     }
 
     pub fn len(&self) -> usize {
-        self.table.len()
+        self.map.len()
     }
 
-    /// Bytes of the table.
+    /// Bytes of the map.
     pub fn bytes(&self) -> u64 {
-        self.table.bytes()
+        self.map.bytes()
+    }
+
+    /// Checks the map's own invariants. Walks all of it.
+    pub fn check(&self, arena: &Arena) -> Result<(), String> {
+        let positions = self.map.check(&Canonical { arena, key: self.key })?;
+        let all = positions.iter().all(|&p| self.find(arena, arena.name(p)) == Some(p));
+        if all { Ok(()) } else { Err("an entry of the lane map is not found by its name".to_owned()) }
     }
 }
 

@@ -226,17 +226,13 @@ impl<'a> Work<'a> {
     /// Maps the canonical names of unmapped positions from `from` on, as far as the rank does not have them elsewhere and
     /// the lane does not know them elsewhere. How many were mapped.
     pub fn map_stretch(&mut self, from: u32, names: &[EngineHash]) -> u32 {
-        let arena = &self.shard.arena;
-        let mut taken = 0;
-        for name in names {
-            if self.holders[self.tier.index()].private.get(name.0).is_some()
-                || self.canonical.insert(arena, name.0, from + taken).is_err()
-            {
-                break;
-            }
-            taken += 1;
-        }
-        taken
+        let private = &self.holders[self.tier.index()].private;
+        let free = if private.is_empty() {
+            names.len()
+        } else {
+            names.iter().take_while(|name| private.get(name.0).is_none()).count()
+        };
+        self.canonical.insert_stretch(&self.shard.arena, &names[..free], from)
     }
 
     /// Counts blocks that the holder has from now on.

@@ -1,7 +1,6 @@
 //! The lane's own hash tables: cache-line buckets without tombstones, so that churn neither fills them up nor makes them grow.
 //!
 //! ```text
-//! tagged bucket, 64 bytes:  10 x u16 tag | u32 passed | 10 x u32 position      keys are kept elsewhere (ENG)
 //! keyed bucket,  64 bytes:   5 x u64 key | u32 passed |  5 x u32 value
 //! ```
 //!
@@ -34,43 +33,6 @@ pub(crate) trait Bucket: Copy {
     fn passed(&mut self) -> &mut u32;
     /// The same, to look at.
     fn was_passed(&self) -> bool;
-}
-
-/// Tags and positions; the keys are the positions' names.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-pub(crate) struct Tagged {
-    tags: [u16; 10],
-    passed: u32,
-    positions: [u32; 10],
-}
-const _: () = assert!(size_of::<Tagged>() == 64);
-
-impl Bucket for Tagged {
-    const SLOTS: usize = 10;
-    const EMPTY: Self = Self { tags: [0; 10], passed: 0, positions: [0; 10] };
-    #[inline]
-    fn value(&self, slot: usize) -> u32 {
-        self.positions[slot]
-    }
-    #[inline]
-    fn may_be(&self, slot: usize, hash: u64, _key: u64) -> bool {
-        self.tags[slot] == hash as u16
-    }
-    fn key(&self, _slot: usize) -> Option<u64> {
-        None
-    }
-    #[inline]
-    fn put(&mut self, slot: usize, hash: u64, _key: u64, value: u32) {
-        (self.tags[slot], self.positions[slot]) = (hash as u16, value);
-    }
-    fn passed(&mut self) -> &mut u32 {
-        &mut self.passed
-    }
-    #[inline]
-    fn was_passed(&self) -> bool {
-        self.passed != 0
-    }
 }
 
 /// Keys and values.
@@ -248,7 +210,7 @@ impl<B: Bucket> Table<B> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BUCKETS_MIN, Bucket, Keyed, LOAD_MAX, Table, Tagged};
+    use super::{BUCKETS_MIN, Bucket, Keyed, LOAD_MAX, Table};
     use crate::hash::HashKey;
     use std::collections::HashMap;
 
@@ -295,10 +257,6 @@ mod tests {
         assert_eq!((table.len(), table.bytes()), (0, 0));
     }
 
-    #[test]
-    fn tagged_equals_a_map_through_growth_and_shrinking() {
-        equals_a_map::<Tagged>();
-    }
     #[test]
     fn keyed_equals_a_map_through_growth_and_shrinking() {
         equals_a_map::<Keyed>();

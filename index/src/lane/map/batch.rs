@@ -1,0 +1,91 @@
+//! Work on up to 64 names at a time: hash, home and tag of each once and its line asked for; then, eight names ahead of the
+//! work, the line after a home that was passed or is full, and what a tag match stands for; then the work itself.
+
+use crate::lane::map::homes::tag;
+use crate::lane::map::{EVERYBODY, Keys, LaneMap};
+use crate::prefetch::read_soon;
+
+/// Names worked on at a time.
+pub(crate) const BATCH: usize = 64;
+/// Names between the second stage and the work.
+const AHEAD: usize = 8;
+
+/// A name of the batch at hand: where it is at home, and its tag before an owner is mixed in.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Planned {
+    name: u64,
+    home: u32,
+    raw: u16,
+}
+
+impl LaneMap {
+    /// Maps canonical names to the slots from `from` on, up to the first name that has a slot already. How many were mapped.
+    pub fn insert_stretch(&mut self, keys: &impl Keys, names: impl ExactSizeIterator<Item = u64>, from: u32) -> u32 {
+        let mut names = names;
+        let mut taken = 0;
+        while names.len() > 0 {
+            let count = names.len().min(BATCH);
+            self.make_room(keys, count);
+            self.plan(keys, names.by_ref().take(count));
+            self.ask_ahead(keys, 0..AHEAD.min(count));
+            for j in 0..count {
+                self.ask_ahead(keys, j + AHEAD..(j + AHEAD + 1).min(count));
+                let Planned { name, home, raw } = self.plan[j];
+                let (home, tag) = (home as usize, tag(raw, 0));
+                if self.find_from(keys, name, EVERYBODY, home, tag).is_some() {
+                    return taken;
+                }
+                self.put(keys, home, tag, from + taken);
+                taken += 1;
+            }
+        }
+        taken
+    }
+
+    /// Takes out canonical names of the slots from `from` on. Names that have another slot or none are left alone.
+    pub fn remove_stretch(&mut self, keys: &impl Keys, names: impl ExactSizeIterator<Item = u64>, mut from: u32) {
+        let mut names = names;
+        while names.len() > 0 {
+            let count = names.len().min(BATCH);
+            self.plan(keys, names.by_ref().take(count));
+            for j in 0..count {
+                if let Some(ahead) = self.plan[..count].get(j + AHEAD) {
+                    let home = ahead.home as usize;
+                    if self.lines[home].passed() > 0 {
+                        read_soon(&self.lines[home + 1]);
+                    }
+                }
+                let Planned { name, home, raw } = self.plan[j];
+                self.take(keys, name, from, home as usize, tag(raw, 0));
+                from += 1;
+            }
+            self.left(keys, count);
+        }
+    }
+
+    /// Works out the homes of a batch and asks for their lines. They stay right until the map's layout moves.
+    #[inline]
+    fn plan(&mut self, keys: &impl Keys, names: impl Iterator<Item = u64>) {
+        for (planned, name) in self.plan.iter_mut().zip(names) {
+            let (home, raw) = self.homes.place(keys.hash(name));
+            *planned = Planned { name, home: home as u32, raw };
+            read_soon(&self.lines[home]);
+        }
+    }
+
+    /// Second stage of planned names, whose home lines are here.
+    #[inline]
+    fn ask_ahead(&self, keys: &impl Keys, planned: std::ops::Range<usize>) {
+        for j in planned {
+            let Planned { home, raw, .. } = self.plan[j];
+            let line = &self.lines[home as usize];
+            let candidates = line.with_tag(tag(raw, 0));
+            if candidates != 0 {
+                keys.ask(line.slot(candidates.trailing_zeros() as usize));
+            }
+            if line.passed() > 0 || line.free() == 0 {
+                read_soon(&self.lines[home as usize + 1]);
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The lane's map of names: cache lines of tags and slots, without the names themselves, which are kept where the slots point.
+//!
+//! ```text
+//! line, 64 bytes:  10 x u16 tag | u32 meta | 10 x u32 slot         ten entries (line.rs)
+//! ```
+//!
+//! A probe begins at the home line of the name's hash and goes on while entries passed the line it looks at, at most three
+//! lines further. What finds no room that near goes to a side map, and its home is marked; so nothing wraps, no crowd of
+//! equal hashes lengthens a probe, and an insert cannot fail. A removal from a passed line takes an entry back from the
+//! following lines, so that churn does not spread entries out.
+//!
+//! The map grows and shrinks in place, a few lines with each name that comes or goes, inside one reserved range (homes.rs,
+//! sweep.rs): no second table, no moment of rebuilding. Stretches of names are worked on 64 at a time (batch.rs). One thread
+//! only; nothing here allocates but a side map.
+
+mod batch;
+mod crowd;
+pub(crate) mod homes;
+pub(crate) mod line;
+mod sweep;
+mod tags;
+#[cfg(test)]
+mod tests;
+
+use crate::error::ConfigError;
+use crate::hash::HashKey;
+use crate::lane::map::batch::{BATCH, Planned};
+use crate::lane::map::crowd::Crowd;
+use crate::lane::map::homes::{Homes, Layout, tag};
+use crate::lane::map::line::{Line, REACH, SLOTS, each};
+use crate::reserved::Reserved;
+
+/// The owner of canonical names, which are everybody's.
+pub(crate) const EVERYBODY: u32 = u32::MAX;
+
+/// Beyond this load, in per cent of the slots, the map grows by a third.
+const LOAD_MAX: usize = 67;
+/// Below this load it shrinks by a quarter.
+const LOAD_MIN: usize = 45;
+/// Lines of an empty map.
+const LINES_MIN: usize = 4;
+
+/// What the map reads back: the names and owners of slots.
+pub(crate) trait Keys {
+    /// Hash of a name.
+    fn hash(&self, name: u64) -> u64;
+    /// The name a slot stands for.
+    fn name(&self, slot: u32) -> u64;
+    /// Whose name it is there.
+    fn owner(&self, slot: u32) -> u32;
+    /// Asks for the line that `name` reads.
+    fn ask(&self, slot: u32);
+}
+
+/// Two owners' equal names share a home but seldom a tag.
+#[inline(always)]
+fn salt(owner: u32) -> u16 {
+    if owner == EVERYBODY { 0 } else { (owner % ((1 << homes::SALT_BITS) - 1) + 1) as u16 }
+}
+
+/// The map.
+pub(crate) struct LaneMap {
+    lines: Reserved<Line>,
+    homes: Homes,
+    /// Entries in lines.
+    len: usize,
+    /// Lines to move, in halves, before the next name comes or goes.
+    debt: usize,
+    /// Entries on their way from one line to another.
+    moving: Vec<(u16, u32)>,
+    /// Entries that found no room near their home.
+    crowd: Crowd,
+    plan: Box<[Planned; BATCH]>,
+}
+
+impl LaneMap {
+    /// Reserves room for `names_max` names. `key` is for the side maps.
+    pub fn new(names_max: usize, key: HashKey) -> Result<Self, ConfigError> {
+        // The last growth ends at half the load at which it began, and a little more for rounding.
+        let lines_max = (names_max * 100 / (SLOTS * LOAD_MAX) + LINES_MIN) * 3 / 2 + REACH;
+        Ok(Self {
+            lines: Reserved::new("lane map", lines_max)?,
+            homes: Homes::of(Layout::first(LINES_MIN)),
+            len: 0,
+            debt: 0,
+            moving: Vec::with_capacity(sweep::MOVING_MAX),
+            crowd: Crowd::new(key),
+            plan: Box::new([Planned::default(); BATCH]),
+        })
+    }
+
+    /// Entries.
+    pub fn len(&self) -> usize {
+        self.len + self.crowd.len()
+    }
+
+    /// Bytes of the lines in use and of the side maps.
+    pub fn bytes(&self) -> u64 {
+        let lines = self.homes.new.lines.max(self.homes.old.lines) + REACH;
+        (lines * size_of::<Line>()) as u64 + self.crowd.bytes()
+    }
+
+    /// The slot of an owner's name.
+    #[inline]
+    pub fn find(&self, keys: &impl Keys, name: u64, owner: u32) -> Option<u32> {
+        let (home, raw) = self.homes.place(keys.hash(name));
+        self.find_from(keys, name, owner, home, tag(raw, salt(owner)))
+    }
+
+    #[inline(always)]
+    fn find_from(&self, keys: &impl Keys, name: u64, owner: u32, home: usize, tag: u16) -> Option<u32> {
+        let is = |slot| keys.name(slot) == name && keys.owner(slot) == owner;
+        match self.seek(home, tag, is) {
+            Some((at, k)) => Some(self.lines[at].slot(k)),
+            None if self.lines[home].marked() => self.crowd.get(owner, name),
+            None => None,
+        }
+    }
+
+    /// Line and place of the entry with this tag of which `is` says that it is the one.
+    #[inline(always)]
+    fn seek(&self, home: usize, tag: u16, is: impl Fn(u32) -> bool) -> Option<(usize, usize)> {
+        let mut at = home;
+        loop {
+            let line = &self.lines[at];
+            if let Some(k) = each(line.with_tag(tag)).find(|&k| is(line.slot(k))) {
+                return Some((at, k));
+            }
+            if line.passed() == 0 || at == home + REACH {
+                return None;
+            }
+            at += 1;
+        }
+    }
+
+    /// Adds an entry that is not there.
+    #[inline(always)]
+    fn put(&mut self, keys: &impl Keys, home: usize, tag: u16, slot: u32) {
+        for distance in 0..=REACH {
+            let line = &mut self.lines[home + distance];
+            let free = line.free();
+            if free != 0 {
+                line.set(free.trailing_zeros() as usize, tag, slot, distance);
+                self.lines[home..home + distance].iter_mut().for_each(Line::pass);
+                self.len += 1;
+                return;
+            }
+        }
+        self.lines[home].mark();
+        self.crowd.insert(keys.owner(slot), keys.name(slot), slot);
+    }
+
+    /// Takes the entry `name -> slot` out; whether it was there.
+    #[inline(always)]
+    fn take(&mut self, keys: &impl Keys, name: u64, slot: u32, home: usize, tag: u16) -> bool {
+        let Some((at, k)) = self.seek(home, tag, |there| there == slot) else {
+            return self.lines[home].marked() && self.crowd.remove(keys.owner(slot), name, slot);
+        };
+        self.len -= 1;
+        self.lines[at].clear(k);
+        self.lines[home..at].iter_mut().for_each(Line::unpass);
+        if self.lines[at].passed() > 0 {
+            self.pull_back(at);
+        }
+        true
+    }
+
+    /// A place in a line that entries had passed came free: one of them comes back, and so on where it stood.
+    fn pull_back(&mut self, mut at: usize) {
+        /// Entries moved for one that went: what is left over is moved by later removals.
+        const MOVES_MAX: usize = 8;
+        for _ in 0..MOVES_MAX {
+            let back = (at + 1..=at + REACH).find_map(|from| {
+                let line = &self.lines[from];
+                each(line.away()).find(|&k| line.distance(k) >= from - at).map(|k| (from, k))
+            });
+            let Some((from, k)) = back else { return };
+            let line = &mut self.lines[from];
+            let (tag, slot, distance) = (line.tag(k), line.slot(k), line.distance(k));
+            line.clear(k);
+            let passed_on = line.passed() > 0;
+            self.lines[at..from].iter_mut().for_each(Line::unpass);
+            let line = &mut self.lines[at];
+            line.set(line.free().trailing_zeros() as usize, tag, slot, distance - (from - at));
+            if !passed_on {
+                return;
+            }
+            at = from;
+        }
+    }
+
+    /// The map's own invariants, and every entry's slot. For tests and checks.
+    pub fn check(&self, keys: &impl Keys) -> Result<Vec<u32>, String> {
+        let mut passed = vec![0; self.lines_in_use().count()];
+        let mut slots = Vec::new();
+        for (at, line) in self.lines_in_use() {
+            for k in each(line.taken()) {
+                let slot = line.slot(k);
+                let (home, raw) = self.homes.place(keys.hash(keys.name(slot)));
+                let wanted = tag(raw, salt(keys.owner(slot)));
+                if (line.tag(k), home + line.distance(k)) != (wanted, at) {
+                    return Err(format!(
+                        "slot {slot} stands in line {at}, {} lines from home {home}",
+                        line.distance(k)
+                    ));
+                }
+                passed[home..at].iter_mut().for_each(|p| *p += 1);
+                slots.push(slot);
+            }
+        }
+        if let Some((at, line)) = self.lines_in_use().find(|(at, line)| line.passed() != passed[*at]) {
+            return Err(format!("line {at} was passed by {} entries, counts {}", passed[at], line.passed()));
+        }
+        if slots.len() != self.len {
+            return Err(format!("{} entries in lines, counted {}", slots.len(), self.len));
+        }
+        for (owner, name, slot) in self.crowd.iter() {
+            let home = self.homes.place(keys.hash(name)).0;
+            if !self.lines[home].marked() || (keys.name(slot), keys.owner(slot)) != (name, owner) {
+                return Err(format!("slot {slot} is in a side map that its home {home} does not tell of"));
+            }
+            slots.push(slot);
+        }
+        Ok(slots)
+    }
+
+    fn lines_in_use(&self) -> impl Iterator<Item = (usize, &Line)> {
+        self.lines.iter().take(self.homes.new.lines.max(self.homes.old.lines) + REACH).enumerate()
+    }
+}
