@@ -2,8 +2,11 @@
 //!
 //! A granule is eight positions. Pages of 64 granules carry one bitmap word of free granules; pages are binned by their
 //! longest free stretch, so an allocation takes the tightest page that fits, and freed neighbours coalesce by themselves.
+//! Each lane has a small stock in front of them, of what it freed last (still in its cache) and of run ids taken in groups.
 
+use crate::config::IndexConfig;
 use crate::error::IndexError;
+use crate::sync::Mutex;
 
 /// Positions of a granule (one cache line of content hashes).
 pub(crate) const GRANULE: u32 = 8;
@@ -219,9 +222,196 @@ impl Alloc {
     }
 }
 
+/// Run ids and stretches of granules that a stock holds at most.
+const STOCK: usize = 16;
+/// All stocks together hold at most this part of the runs and of the granules there may be: near a limit one lane must not
+/// run out for what another keeps.
+const STOCK_PART: u32 = 16;
+
+/// What one lane keeps for its next runs, so that most of them begin and end without the shard's lock.
+pub(crate) struct Stock {
+    runs_most: usize,
+    stretches_most: usize,
+    runs: [u32; STOCK],
+    runs_len: usize,
+    /// Free stretches (first granule, granules), each inside one page.
+    stretches: [(u32, u32); STOCK],
+    stretches_len: usize,
+    granules: u32,
+}
+
+impl Stock {
+    /// An empty one, for one of the shard's lanes.
+    pub fn new(config: &IndexConfig) -> Self {
+        let most = |limit: u32, each: u32| STOCK.min((limit / config.lanes_per_shard / STOCK_PART / each) as usize);
+        Self {
+            runs_most: most(config.runs_max, 1),
+            stretches_most: most(config.blocks_max / GRANULE, PAGE),
+            runs: [0; STOCK],
+            runs_len: 0,
+            stretches: [(0, 0); STOCK],
+            stretches_len: 0,
+            granules: 0,
+        }
+    }
+
+    /// Run ids kept.
+    pub fn runs(&self) -> u64 {
+        self.runs_len as u64
+    }
+    /// Granules kept.
+    pub fn granules(&self) -> u64 {
+        u64::from(self.granules)
+    }
+
+    /// A run id.
+    pub fn take_run(&mut self, shared: &Mutex<Alloc>) -> Result<u32, IndexError> {
+        if self.runs_len == 0 {
+            let mut shared = shared.lock();
+            let first = shared.take_run()?;
+            // Used ids only: a fresh one makes every sweep over the runs longer.
+            while self.runs_len < self.runs_most / 2 {
+                let Some(id) = shared.runs.free.pop() else { break };
+                self.runs[self.runs_len] = id;
+                self.runs_len += 1;
+            }
+            return Ok(first);
+        }
+        self.runs_len -= 1;
+        Ok(self.runs[self.runs_len])
+    }
+
+    pub fn give_run(&mut self, shared: &Mutex<Alloc>, id: u32) {
+        if self.runs_len == self.runs_most {
+            let keep = self.runs_most / 2;
+            let mut shared = shared.lock();
+            self.runs[keep..self.runs_len].iter().for_each(|&id| shared.give_run(id));
+            self.runs_len = keep;
+            if self.runs_most == 0 {
+                shared.give_run(id);
+                return;
+            }
+        }
+        self.runs[self.runs_len] = id;
+        self.runs_len += 1;
+    }
+
+    /// Granules in a row; fewer than asked for (but at least one) when memory is fragmented near its limit.
+    pub fn take_granules(&mut self, shared: &Mutex<Alloc>, count: u32) -> Result<(u32, u32), IndexError> {
+        // The tightest of the own stretches; they are few.
+        let own =
+            (0..self.stretches_len).filter(|&i| self.stretches[i].1 >= count).min_by_key(|&i| self.stretches[i].1);
+        if let Some(i) = own {
+            let (first, have) = self.stretches[i];
+            self.stretches[i] = (first + count, have - count);
+            if have == count {
+                self.stretches_len -= 1;
+                self.stretches.swap(i, self.stretches_len);
+            }
+            self.granules -= count;
+            return Ok((first, count));
+        }
+        let mut shared = shared.lock();
+        match shared.granules.take(count) {
+            Some(first) => Ok((first, count)),
+            None => {
+                self.return_stretches(&mut shared, 0);
+                shared.take_granules(count)
+            }
+        }
+    }
+
+    /// Takes granules back, any number in a row.
+    pub fn give_granules(&mut self, shared: &Mutex<Alloc>, mut first: u32, mut count: u32) {
+        while count > 0 {
+            let here = count.min(PAGE - first % PAGE);
+            self.give_stretch(shared, first, here);
+            (first, count) = (first + here, count - here);
+        }
+    }
+
+    fn give_stretch(&mut self, shared: &Mutex<Alloc>, first: u32, count: u32) {
+        self.granules += count;
+        // Tails go granule by granule, downwards: they join the stretch that the last one left.
+        if let Some((last_first, last_count)) = self.stretches[..self.stretches_len].last_mut()
+            && first + count == *last_first
+            && first / PAGE == *last_first / PAGE
+        {
+            (*last_first, *last_count) = (first, *last_count + count);
+            return;
+        }
+        if self.stretches_len == self.stretches_most {
+            let mut shared = shared.lock();
+            self.return_stretches(&mut shared, self.stretches_most / 2);
+            if self.stretches_most == 0 {
+                shared.give_granules(first, count);
+                self.granules -= count;
+                return;
+            }
+        }
+        self.stretches[self.stretches_len] = (first, count);
+        self.stretches_len += 1;
+    }
+
+    /// Gives all stretches but the last `keep` back to the shard.
+    fn return_stretches(&mut self, shared: &mut Alloc, keep: usize) {
+        let gone = self.stretches_len.saturating_sub(keep);
+        for &(first, count) in &self.stretches[..gone] {
+            shared.give_granules(first, count);
+            self.granules -= count;
+        }
+        self.stretches.copy_within(gone..self.stretches_len, 0);
+        self.stretches_len -= gone;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stock_hands_out_what_came_back_and_loses_nothing() {
+        for (blocks_max, most) in [(GRANULE * PAGE * 4, 0), (1 << 20, STOCK)] {
+            let config = IndexConfig { blocks_max, runs_max: blocks_max / 8, ..IndexConfig::default() };
+            let mut stock = Stock::new(&config);
+            assert_eq!(stock.stretches_most, most);
+            gives_and_takes(&mut stock, &Mutex::new(Alloc::new(config.blocks_max, config.runs_max, 64)));
+        }
+    }
+
+    fn gives_and_takes(stock: &mut Stock, shared: &Mutex<Alloc>) {
+        let mut held = Vec::<(u32, u32)>::new();
+        let (mut runs, mut x) = (Vec::new(), 11u64);
+        for _ in 0..20_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            if x >> 60 < 9 {
+                let want = (x >> 33) as u32 % 64 + 1;
+                if let Ok((first, count)) = stock.take_granules(shared, want) {
+                    assert!(count <= want && first / PAGE == (first + count - 1) / PAGE);
+                    assert!(held.iter().all(|&(f, c)| first + count <= f || f + c <= first), "overlap");
+                    held.push((first, count));
+                }
+                runs.extend(stock.take_run(shared));
+            } else if !held.is_empty() {
+                let (first, count) = held.swap_remove((x >> 20) as usize % held.len());
+                stock.give_granules(shared, first, count);
+                if let Some(run) = runs.pop() {
+                    stock.give_run(shared, run);
+                }
+            }
+            let usage = shared.lock().usage();
+            let granules: u32 = held.iter().map(|h| h.1).sum();
+            assert_eq!(usage.granules_live, u64::from(granules) + stock.granules());
+            assert_eq!(usage.runs_live, runs.len() as u64 + stock.runs());
+        }
+        let mut ids = runs.clone();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), runs.len(), "no id twice");
+        held.drain(..).for_each(|(first, count)| stock.give_granules(shared, first, count));
+        stock.return_stretches(&mut shared.lock(), 0);
+        assert_eq!((stock.granules(), shared.lock().usage().granules_live), (0, 0));
+    }
 
     #[test]
     fn granules_never_overlap_and_come_back() {

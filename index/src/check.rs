@@ -53,9 +53,12 @@ impl Shard {
                 ensure!(want == have, "I6: position {position} has {want} children, counted {have}");
             }
         }
-        let usage = self.alloc.lock().usage();
+        let usage = self.usage();
         ensure!(usage.runs_live == runs.len() as u64, "{} live run ids, {} runs", usage.runs_live, runs.len());
         let exts: u64 = runs.iter().map(|(_, f)| self.blocks(f.ext).count() as u64).sum();
+        let pages: u64 =
+            runs.iter().map(|(_, f)| u64::from((f.base + f.cap).div_ceil(GRANULE) - f.base.div_ceil(GRANULE))).sum();
+        ensure!(usage.granules_live == pages, "{} live granules, {pages} under runs", usage.granules_live);
         ensure!(usage.exts_live == exts, "{} live holder blocks, {exts} linked", usage.exts_live);
         let counted =
             self.figures.iter().fold(0u64, |sum, f| sum.wrapping_add(f.blocks.load(crate::sync::Ordering::Relaxed)));

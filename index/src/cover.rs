@@ -42,6 +42,31 @@ fn half(words: &[AtomicU64], i: usize) -> u32 {
     (words[i / 2].load(Ordering::Relaxed) >> (i % 2 * 32)) as u32
 }
 
+/// A slot's entry among packed ones, and which it is. Most words are empty or nearly so, and looked at once.
+#[inline]
+fn entry_of(words: &[AtomicU64], slot: u32) -> Option<(usize, Entry)> {
+    for (i, word) in words.iter().enumerate() {
+        let word = word.load(Ordering::Relaxed);
+        if word == 0 {
+            continue;
+        }
+        let [first, second] = [Entry::unpack(word as u32), Entry::unpack((word >> 32) as u32)];
+        if first.slot == slot && first.cut != 0 {
+            return Some((2 * i, first));
+        }
+        if second.slot == slot && second.cut != 0 {
+            return Some((2 * i + 1, second));
+        }
+    }
+    None
+}
+
+/// The first empty one among packed entries.
+#[inline]
+fn free_entry(words: &[AtomicU64]) -> Option<usize> {
+    (0..2 * words.len()).find(|&i| half(words, i) == 0)
+}
+
 /// Where a slot stands in a set form.
 struct Standing<'a> {
     full: bool,
@@ -74,13 +99,10 @@ impl Shard {
     #[inline]
     pub(crate) fn cut(&self, header: Header<'_>, f: &Fields, slot: u32) -> (u32, bool) {
         if !f.set_form() {
-            for i in 0..INLINE {
-                let entry = Entry::unpack(half(header.holder_words(), i));
-                if entry.cut != 0 && entry.slot == slot {
-                    return (entry.cut, entry.private);
-                }
-            }
-            return (0, false);
+            return match entry_of(header.holder_words(), slot) {
+                Some((_, entry)) => (entry.cut, entry.private),
+                None => (0, false),
+            };
         }
         let at = self.standing(header, f, slot);
         if at.full {
@@ -106,13 +128,11 @@ impl Shard {
                 at.private = has(block.private(), slot);
                 at.page = at.page.or(Some(block.full()));
             }
-            for i in 0..PARTS {
-                let word = half(block.parts(), i);
-                if word == 0 {
-                    at.free_part = at.free_part.or(Some((block, i)));
-                } else if Entry::unpack(word).slot == slot {
-                    at.part = Some((block, i));
-                }
+            if at.free_part.is_none() {
+                at.free_part = free_entry(block.parts()).map(|i| (block, i));
+            }
+            if at.part.is_none() {
+                at.part = entry_of(block.parts(), slot).map(|(i, _)| (block, i));
             }
         }
         at.full = at.page.is_some_and(|words| has(words, slot));
@@ -172,16 +192,10 @@ impl Shard {
         debug_assert!(entry.cut <= f.len);
         if !f.set_form() {
             let words = header.holder_words();
-            let find = |want: u32, any: bool| {
-                (0..INLINE).find(|&i| {
-                    let word = half(words, i);
-                    if any { word == 0 } else { word != 0 && Entry::unpack(word).slot == want }
-                })
-            };
-            match find(entry.slot, false) {
-                Some(i) => store_half(words, i, entry.pack()),
+            match entry_of(words, entry.slot) {
+                Some((i, _)) => store_half(words, i, entry.pack()),
                 None if entry.cut == 0 => {}
-                None => match find(0, true) {
+                None => match free_entry(words) {
                     Some(i) => store_half(words, i, entry.pack()),
                     None => return self.rewrite(lock, header, f, entry),
                 },

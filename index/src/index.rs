@@ -99,7 +99,7 @@ impl Index {
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::default();
         for shard in &self.shards {
-            let usage = shard.alloc.lock().usage();
+            let usage = shard.usage();
             let sum = |figure: fn(&LaneFigures) -> &AtomicU64| {
                 shard.figures.iter().fold(0u64, |sum, f| sum.wrapping_add(figure(f).load(Ordering::Relaxed)))
             };

@@ -37,6 +37,22 @@ impl Kids {
         arena.kids(granule).load(Ordering::Relaxed) & bit != 0
     }
 
+    /// The position after the last one in `from..to` with a child; `from` when there is none. Looks at eight at a time.
+    pub fn last(arena: &Arena, from: u32, to: u32) -> u32 {
+        let mut end = to;
+        while end > from {
+            let (granule, bit) = place(end - 1);
+            // Bits of this granule below `end`.
+            let bits = arena.kids(granule).load(Ordering::Relaxed) & (bit | (bit - 1));
+            let first = granule * GRANULE;
+            if bits != 0 {
+                return (first + u8::BITS - bits.leading_zeros()).max(from);
+            }
+            end = first;
+        }
+        from
+    }
+
     /// One more child. The root's are not counted.
     pub fn add(&self, arena: &Arena, position: u32) {
         if position == ROOT {

@@ -1,6 +1,6 @@
 //! One shard: the regions, tables and counters that its lanes write and its readers read, and how both find their way.
 
-use crate::alloc::{Alloc, GRANULE};
+use crate::alloc::{Alloc, GRANULE, Usage};
 use crate::config::IndexConfig;
 use crate::edge::{Check, Edge, Found};
 use crate::error::ConfigError;
@@ -30,6 +30,9 @@ pub(crate) struct LaneFigures {
     pub written: AtomicU64,
     /// Blocks this lane added to the arena, less those it took out; wraps.
     pub blocks: AtomicU64,
+    /// Run ids in the lane's stock, and granules: not in use.
+    pub runs_kept: AtomicU64,
+    pub granules_kept: AtomicU64,
 }
 
 /// One shard.
@@ -175,6 +178,18 @@ impl Shard {
             run = f.next;
         }
         None
+    }
+
+    /// What the free lists say, with what the lanes keep in stock counted as free. Of a moment when a lane is at work only
+    /// about right.
+    pub fn usage(&self) -> Usage {
+        let mut usage = self.alloc.lock().usage();
+        for lane in &self.figures {
+            let kept = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+            usage.runs_live = usage.runs_live.saturating_sub(kept(&lane.runs_kept));
+            usage.granules_live = usage.granules_live.saturating_sub(kept(&lane.granules_kept));
+        }
+        usage
     }
 
     /// A run's header.

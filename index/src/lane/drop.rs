@@ -5,7 +5,7 @@ use crate::lane::compare::{common_names, same_backwards};
 use crate::lane::names::Hint;
 use crate::lane::parking::Parking;
 use crate::lane::survey::Survey;
-use crate::lane::work::{HeldRun, NamedAt, Standing, Work};
+use crate::lane::work::{HeldRun, NamedAt, Work};
 use crate::layout::Entry;
 use crate::types::{EngineHash, Removed};
 
@@ -29,17 +29,11 @@ impl<'a> Work<'a> {
                 did.removed += 1;
                 continue;
             }
-            let below = self.me().below;
-            match self.expected(below, name).or_else(|| self.standing(name)) {
-                None => did.unknown += 1,
-                Some(at) if parking.is_empty() && self.me().usual(at.position(), name) => {
-                    let more = self.remove_stretch(at, &names[i..])?;
-                    i += more as usize;
-                    did.removed += 1 + u64::from(more);
-                }
-                Some(at) => {
-                    self.forget(name, NamedAt { position: at.position(), private: false })?;
-                    did.removed += 1;
+            match self.remove_stretch(name, &names[i..], parking.is_empty())? {
+                0 => did.unknown += 1,
+                gone => {
+                    i += gone as usize - 1;
+                    did.removed += u64::from(gone);
                 }
             }
         }
@@ -54,29 +48,47 @@ impl<'a> Work<'a> {
         self.leave(Some(at))
     }
 
-    /// Drops a position held under its canonical name, together with neighbours that bear the following names: downwards
-    /// first (engines free tails first), else upwards. How many neighbours went along.
-    fn remove_stretch(&mut self, at: Standing, following: &[EngineHash]) -> Result<u32, IndexError> {
-        let (position, mut at) = (at.position(), Some(at));
-        loop {
-            let (sight, offset, cut) = match at.take() {
-                Some(at) => (at.sight, at.offset, at.cut),
-                None => {
-                    let (sight, offset) = self.shard.locate(position);
-                    // Not confirmed yet, so possibly a rumour: bounded by the length, which is.
-                    let cut = self.shard.cut(self.shard.header(sight.run), &sight.fields, self.slot()).0;
-                    (sight, offset, cut.min(sight.fields.len))
-                }
-            };
-            let (low, high) = self.stretch(sight.fields.base, offset, cut, following);
-            // What was seen holds under LOCK at the same version: names of a run's blocks stay.
-            let Some(held) = self.lock_at(&sight) else { continue };
-            // Read before the blocks go: the position below may go with them.
-            let below = if low > 0 { held.f.base + low - 1 } else { held.f.parent };
-            self.me().below = Hint { name: self.shard.arena.name(below), position: below };
-            self.drop_range(held, low, high)?;
-            return Ok(high - low);
+    /// Drops the position that the holder has under a canonical name, together with neighbours that bear the following names:
+    /// downwards first (engines free tails first), else upwards. How many went; 0 when the holder does not have the name.
+    /// `many` allows for neighbours.
+    fn remove_stretch(&mut self, name: u64, following: &[EngineHash], many: bool) -> Result<u32, IndexError> {
+        let Some((held, survey, offset)) = self.lock_named(name) else { return Ok(0) };
+        let position = held.f.base + offset;
+        if !many || !self.me().usual(position, name) {
+            drop(held);
+            self.forget(name, NamedAt { position, private: false })?;
+            return Ok(1);
         }
+        let (low, high) = self.stretch(held.f.base, offset, survey.cut, following);
+        // Read before the blocks go: the position below may go with them.
+        let below = if low > 0 { held.f.base + low - 1 } else { held.f.parent };
+        self.me().below = Hint { name: self.shard.arena.name(below), position: below };
+        self.drop_range(held, survey, low, high)?;
+        Ok(high - low + 1)
+    }
+
+    /// LOCK of the run in which the holder has a canonical name, and the offset there. Below the last removal stands the next
+    /// name, in an event as from event to event; only where that is not so the map is asked.
+    fn lock_named(&mut self, name: u64) -> Option<(HeldRun<'a>, Survey, u32)> {
+        let shard = self.shard;
+        let Hint { name: expected, position } = self.me().below;
+        if expected == name
+            && let Some((sight, offset)) = shard.locate_once(position)
+            && let Some(held) = self.lock_at(&sight)
+            && shard.arena.name(position) == name
+        {
+            let survey = self.survey(&held);
+            if offset < survey.cut && !survey.private {
+                return Some((held, survey, offset));
+            }
+        }
+        if self.me().held == 0 {
+            return None;
+        }
+        let position = self.canonical.find(&shard.arena, name)?;
+        let (held, offset) = self.lock_cover(position);
+        let survey = self.survey(&held);
+        (offset < survey.cut && !survey.private).then_some((held, survey, offset))
     }
 
     /// How far the neighbours of an offset bear the following names, and nothing is unusual about them.
@@ -106,7 +118,8 @@ impl<'a> Work<'a> {
         let Some(NamedAt { position, private }) = old else { return Ok(()) };
         let (mut held, offset) = self.lock_cover(position);
         if !self.me().twins.contains_key(&position) {
-            return self.drop_range(held, offset, offset);
+            let survey = self.survey(&held);
+            return self.drop_range(held, survey, offset, offset);
         }
         if !private {
             // The canonical name goes and private ones stay: the position becomes private, as a run of its own.
@@ -125,8 +138,7 @@ impl<'a> Work<'a> {
     }
 
     /// The holder no longer has offsets `low..=high` of a run. What it has above them stays: the run is split there.
-    fn drop_range(&mut self, mut held: HeldRun<'a>, low: u32, high: u32) -> Result<(), IndexError> {
-        let mut survey = self.survey(&held);
+    fn drop_range(&mut self, mut held: HeldRun<'a>, mut survey: Survey, low: u32, high: u32) -> Result<(), IndexError> {
         debug_assert!(high < survey.cut, "a dropped block is held");
         if high + 1 < survey.cut {
             held = self.split(held, high + 1)?.0;

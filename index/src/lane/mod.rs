@@ -13,6 +13,7 @@ mod sweep;
 mod table;
 pub(crate) mod work;
 
+use crate::alloc::Stock;
 use crate::error::{ConfigError, IndexError};
 use crate::index::Index;
 use crate::lane::names::{CanonicalMap, HolderNames};
@@ -32,6 +33,8 @@ use std::sync::Arc;
 struct Rank {
     holders: [HolderNames; Tier::COUNT],
     parking: Parking,
+    /// Bytes of its maps when they were last counted.
+    bytes: u64,
 }
 
 impl Rank {
@@ -51,6 +54,7 @@ pub struct Lane {
     mine: Vec<bool>,
     free: Vec<u32>,
     counts: Counts,
+    stock: Stock,
     parked: u64,
     rank_map_bytes: u64,
 }
@@ -59,6 +63,7 @@ impl Lane {
     pub(crate) fn new(index: Arc<Index>, shard_number: u32, lane: u32) -> Result<Self, ConfigError> {
         let key = index.shards[shard_number as usize].key;
         let canonical = CanonicalMap::new(&index.config, key)?;
+        let stock = Stock::new(&index.config);
         Ok(Self {
             index,
             shard_number,
@@ -68,6 +73,7 @@ impl Lane {
             mine: Vec::new(),
             free: Vec::new(),
             counts: Counts::default(),
+            stock,
             parked: 0,
             rank_map_bytes: 0,
         })
@@ -97,6 +103,7 @@ impl Lane {
         let rank = Rank {
             holders: std::array::from_fn(|_| HolderNames::new(hash_key)),
             parking: Parking::new(hash_key, self.index.config.orphans_max_per_rank as usize),
+            bytes: 0,
         };
         self.ranks.resize_with(self.ranks.len().max(slot as usize + 1), || None);
         self.ranks[slot as usize] = Some(Box::new(rank));
@@ -109,7 +116,8 @@ impl Lane {
         self.open(rank)?;
         self.index.shards[self.shard_number as usize].slots.mask(rank.0);
         let did = self.clear(rank, None)?;
-        self.ranks[rank.0 as usize] = None;
+        let gone = self.ranks[rank.0 as usize].take();
+        self.rank_map_bytes -= gone.map_or(0, |rank| rank.bytes);
         self.free.push(rank.0);
         self.give_back_word(rank.0 / WORD_RANKS);
         self.index.shards[self.shard_number as usize].slots.retire();
@@ -259,7 +267,7 @@ impl Lane {
         let shard: &Shard = &self.index.shards[self.shard_number as usize];
         let rank = self.ranks.get_mut(at.rank.0 as usize).and_then(|r| r.as_deref_mut());
         let rank = rank.ok_or(IndexError::UnknownRank { slot: at.rank.0 })?;
-        let before = (rank.parking.len() as u64, rank.map_bytes());
+        let parked_before = rank.parking.len() as u64;
         let mut work = Work {
             shard,
             lane: self.lane,
@@ -269,11 +277,18 @@ impl Lane {
             rank_slot: at.rank.0,
             tier: at.tier,
             counts: &mut self.counts,
+            stock: &mut self.stock,
             names_max: self.index.config.names_max_per_holder,
         };
         let result = operation(&mut work, &mut rank.parking);
-        self.parked = self.parked + rank.parking.len() as u64 - before.0;
-        self.rank_map_bytes = self.rank_map_bytes + rank.map_bytes() - before.1;
+        self.parked = self.parked + rank.parking.len() as u64 - parked_before;
+        // Most ranks have no exceptions and nothing parked: then no map of theirs has any memory, before or after.
+        if rank.bytes > 0 || parked_before > 0 || !rank.parking.is_empty() || !rank.holders[at.tier.index()].is_plain()
+        {
+            let bytes = rank.map_bytes();
+            self.rank_map_bytes = self.rank_map_bytes + bytes - rank.bytes;
+            rank.bytes = bytes;
+        }
         let figures = &shard.figures[self.lane as usize];
         let publish = |to: &crate::sync::AtomicU64, value| to.store(value, Ordering::Relaxed);
         publish(&figures.held, self.counts.held);
@@ -285,6 +300,8 @@ impl Lane {
         publish(&figures.opened, self.counts.opened);
         publish(&figures.written, self.counts.written);
         publish(&figures.blocks, self.counts.blocks);
+        publish(&figures.runs_kept, self.stock.runs());
+        publish(&figures.granules_kept, self.stock.granules());
         result
     }
 }

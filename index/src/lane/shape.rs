@@ -23,14 +23,14 @@ impl<'a> Work<'a> {
                 second.push(Entry { cut: e.cut - at, ..e });
             }
         });
-        let run = shard.alloc.lock().take_run()?;
+        let run = self.stock.take_run(&shard.alloc)?;
         reuse_fence();
         let old = held.f;
         let (base, len, cap) = (old.base + at, old.len - at, old.cap - at);
         let mut f = Fields { base, parent: base - 1, next: old.next, ext: 0, len, cap, holders: 0, flags: 0 };
         let header = shard.header(run);
         if let Err(full) = shard.install_new(header, &mut f, &second) {
-            shard.alloc.lock().give_run(run);
+            self.stock.give_run(&shard.alloc, run);
             return Err(full);
         }
         let born = header.version().revive();
@@ -51,13 +51,16 @@ impl<'a> Work<'a> {
     }
 
     /// Gives back the id and the holder blocks of a run that was killed or never linked.
-    fn give_back(&self, dead: HeldRun<'a>) {
-        let blocks: Vec<u32> = self.shard.blocks(dead.f.ext).map(|(id, _)| id).collect();
-        let run = dead.run;
+    fn give_back(&mut self, dead: HeldRun<'a>) {
+        let (shard, run, mut block) = (self.shard, dead.run, dead.f.ext);
         drop(dead);
-        let mut alloc = self.shard.alloc.lock();
-        blocks.into_iter().for_each(|id| alloc.give_ext(id));
-        alloc.give_run(run);
+        // The id is still this lane's, and with it the blocks: their links stay until they are given away.
+        while block != 0 {
+            let next = shard.arena.block(block).head().1;
+            shard.alloc.lock().give_ext(block);
+            block = next;
+        }
+        self.stock.give_run(&shard.alloc, run);
     }
 
     /// Gives back the end of a run that nobody holds and nothing hangs off; the run itself, and then the ends of its
@@ -67,10 +70,7 @@ impl<'a> Work<'a> {
         let shard = self.shard;
         loop {
             let f = held.f;
-            let mut keep = f.len;
-            while keep > reach && !Kids::any(&shard.arena, f.base + keep - 1) {
-                keep -= 1;
-            }
+            let keep = Kids::last(&shard.arena, f.base + reach, f.end()) - f.base;
             if keep == f.len {
                 return;
             }
@@ -111,9 +111,9 @@ impl<'a> Work<'a> {
         self.give_granules(kept_end, old.base + old.cap);
     }
 
-    fn give_granules(&self, from: u32, to: u32) {
+    fn give_granules(&mut self, from: u32, to: u32) {
         if from < to {
-            self.shard.alloc.lock().give_granules(from / GRANULE, (to - from) / GRANULE);
+            self.stock.give_granules(&self.shard.alloc, from / GRANULE, (to - from) / GRANULE);
         }
     }
 

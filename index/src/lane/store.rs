@@ -254,15 +254,12 @@ impl<'a> Work<'a> {
     ) -> Result<(Taken, Option<NamedAt>), IndexError> {
         let shard = self.shard;
         let want = names.len().min(shard.run_blocks_max as usize) as u32;
-        let (run, first, granules) = {
-            let mut alloc = shard.alloc.lock();
-            let run = alloc.take_run()?;
-            match alloc.take_granules(want.div_ceil(GRANULE)) {
-                Ok((first, granules)) => (run, first, granules),
-                Err(full) => {
-                    alloc.give_run(run);
-                    return Err(full);
-                }
+        let run = self.stock.take_run(&shard.alloc)?;
+        let (first, granules) = match self.stock.take_granules(&shard.alloc, want.div_ceil(GRANULE)) {
+            Ok(taken) => taken,
+            Err(full) => {
+                self.stock.give_run(&shard.alloc, run);
+                return Err(full);
             }
         };
         let count = want.min(granules * GRANULE);
@@ -272,9 +269,7 @@ impl<'a> Work<'a> {
         self.write(base, names, &contents[..count as usize]);
         let (len, private, old) = self.name_new(base, names, kind, did);
         let kept = len.div_ceil(GRANULE);
-        if kept < granules {
-            shard.alloc.lock().give_granules(first + kept, granules - kept);
-        }
+        self.stock.give_granules(&shard.alloc, first + kept, granules - kept);
         for granule in first..first + kept {
             shard.arena.kids(granule).store(0, Ordering::Relaxed);
             shard.arena.owner(granule).store(run, Ordering::Release);

@@ -50,6 +50,9 @@ fn survey(shard: &Shard, header: Header<'_>, f: &Fields, slot: u32, mine: &[bool
     }
     for word in header.holder_words() {
         let word = word.load(Ordering::Relaxed);
+        if word == 0 {
+            continue;
+        }
         all.add(Entry::unpack(word as u32), slot, mine);
         all.add(Entry::unpack((word >> 32) as u32), slot, mine);
     }
@@ -122,7 +125,13 @@ fn survey_set(shard: &Shard, header: Header<'_>, f: &Fields, slot: u32, mine: &[
         } else if page < u32::MAX / PAGE_SLOTS {
             all.add_full(page, block.full(), Some(block.private()), f.len, slot, mine);
         }
-        block.entries().for_each(|entry| all.add(entry, slot, mine));
+        for word in block.parts() {
+            let word = word.load(Ordering::Relaxed);
+            if word != 0 {
+                all.add(Entry::unpack(word as u32), slot, mine);
+                all.add(Entry::unpack((word >> 32) as u32), slot, mine);
+            }
+        }
     }
     all.add_full(0, header.holder_words(), private_first, f.len, slot, mine);
     debug_assert!(all.others <= f.len);

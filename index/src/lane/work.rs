@@ -1,5 +1,6 @@
 //! One operation of one rank at work: what it may touch, how it finds names, and how it takes a run's LOCK.
 
+use crate::alloc::Stock;
 use crate::lane::names::{CanonicalMap, Hint, HolderNames};
 use crate::lane::store::After;
 use crate::layout::{Fields, Header, ROOT};
@@ -33,6 +34,7 @@ pub(crate) struct Work<'a> {
     pub rank_slot: u32,
     pub tier: Tier,
     pub counts: &'a mut Counts,
+    pub stock: &'a mut Stock,
     pub names_max: u64,
 }
 
@@ -50,8 +52,6 @@ pub(crate) struct Standing {
     pub sight: Sight,
     /// The position, counted from the run's first.
     pub offset: u32,
-    /// Blocks of the run that the holder has.
-    pub cut: u32,
 }
 
 impl Standing {
@@ -147,7 +147,6 @@ impl<'a> Work<'a> {
     }
 
     /// Where this operation's holder has a name canonically, by the lane's map.
-    #[inline]
     pub fn standing(&self, name: u64) -> Option<Standing> {
         if self.holders[self.tier.index()].held == 0 {
             return None;
@@ -183,6 +182,6 @@ impl<'a> Work<'a> {
         let header = self.shard.header(sight.run);
         let (cut, private) = self.shard.cut(header, &sight.fields, slot);
         let same = header.version().confirm(sight.seen);
-        same.then(|| (offset < cut && !private).then_some(Standing { sight, offset, cut }))
+        same.then(|| (offset < cut && !private).then_some(Standing { sight, offset }))
     }
 }
