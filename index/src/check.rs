@@ -7,7 +7,7 @@ use crate::kids::Kids;
 use crate::lane::Lane;
 use crate::layout::{Fields, ROOT};
 use crate::shard::Shard;
-use crate::types::{ContentHash, Tier};
+use crate::types::ContentHash;
 use std::collections::HashMap;
 
 macro_rules! ensure {
@@ -163,9 +163,4 @@ impl Lane {
         ensure!(held.is_empty(), "slots without a rank hold something: {:?}", held.keys());
         Ok(())
     }
-}
-
-/// Holder slot of a rank's tier.
-pub(crate) fn holder_slot(rank: usize, tier: usize) -> u32 {
-    (rank * Tier::COUNT + tier) as u32
 }

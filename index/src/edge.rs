@@ -23,6 +23,7 @@
 use crate::error::ConfigError;
 use crate::fault::{Fault, injected};
 use crate::place::Site;
+use crate::prefetch::read_soon;
 use crate::region::Region;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 use crossbeam_utils::CachePadded;
@@ -210,6 +211,15 @@ impl Edge {
     #[inline]
     fn bucket(&self, class: Class, i: u32) -> &[AtomicU64] {
         self.words.clamped(class.from + i as usize * WORDS, WORDS)
+    }
+
+    /// Asks for the home bucket of a hash, to be probed soon.
+    #[inline]
+    pub fn expect(&self, hash: u64) {
+        let class = self.side(self.directory(), hash);
+        if let Some(word) = self.bucket(class, class.home(hash)).first() {
+            read_soon(word);
+        }
     }
 
     /// Finds a child. Takes no lock; `check` verifies candidates.

@@ -20,7 +20,7 @@
 //! entry  u32: private : 1 | slot : 21 | cutoff : 10     0 = empty; held = blocks [0, cutoff) of the run
 //! ```
 //!
-//! A slot is a holder's place in the shard: rank slot * 4 + tier. Words are written under the run's LOCK (rules R1 to R4
+//! A slot is a holder's place in the shard: tier : 2 | rank slot : 19, so that ranks of one tier stand side by side. Words are written under the run's LOCK (rules R1 to R4
 //! of ARCHITECTURE.md) and read under its version.
 
 use crate::alloc::GRANULE;
@@ -29,6 +29,7 @@ use crate::error::ConfigError;
 use crate::place::Site;
 use crate::region::Region;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::types::Tier;
 use crate::version::Version;
 
 /// Position of the root: the parent of every first block.
@@ -52,7 +53,26 @@ pub(crate) const SET_FORM: u8 = 1;
 const CUT_BITS: u32 = 10;
 const SLOT_BITS: u32 = 21;
 const _: () = assert!(1 + SLOT_BITS + CUT_BITS == 32);
-const _: () = assert!((1 << 18) * 4 <= 1 << SLOT_BITS, "ranks_max times tiers fits a slot");
+const RANK_BITS: u32 = 19;
+/// Rank slots that holder entries have bits for.
+pub(crate) const RANKS_END: u32 = 1 << RANK_BITS;
+const _: () = assert!(Tier::COUNT << RANK_BITS == 1 << SLOT_BITS, "ranks times tiers fit a slot");
+
+/// The slot of a rank's tier.
+#[inline]
+pub(crate) fn slot_of(rank: u32, tier: Tier) -> u32 {
+    (tier.index() as u32) << RANK_BITS | rank
+}
+/// The rank of a slot.
+#[inline]
+pub(crate) fn rank_of(slot: u32) -> u32 {
+    slot % RANKS_END
+}
+/// The number of a slot's tier.
+#[inline]
+pub(crate) fn tier_of(slot: u32) -> u32 {
+    slot >> RANK_BITS
+}
 
 /// One holder of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -276,23 +296,4 @@ impl Arena {
     pub fn kids(&self, granule: u32) -> &AtomicU8 {
         self.kid.at(granule as usize)
     }
-}
-
-/// Blocks in which a query and an arena stretch agree from their beginnings on.
-#[inline]
-pub(crate) fn common(query: &[crate::types::ContentHash], arena: &[AtomicU64]) -> u32 {
-    let n = query.len().min(arena.len());
-    let (query, arena) = (&query[..n], &arena[..n]);
-    let mut i = 0;
-    while i + 8 <= n {
-        let differs = (0..8).fold(0, |d, k| d | (query[i + k].0 ^ arena[i + k].load(Ordering::Relaxed)));
-        if differs != 0 {
-            break;
-        }
-        i += 8;
-    }
-    while i < n && query[i].0 == arena[i].load(Ordering::Relaxed) {
-        i += 1;
-    }
-    i as u32
 }

@@ -37,6 +37,7 @@ mod alloc;
 #[cfg(not(loom))]
 mod bind;
 mod check;
+mod compare;
 mod config;
 mod cover;
 mod edge;
@@ -67,7 +68,7 @@ pub use error::{ConfigError, IndexError};
 pub use index::{Index, Stats};
 pub use lane::Lane;
 pub use place::{Granted, HugePages, NodePolicy, ShardPlacement};
-pub use read::{Levels, Reader};
+pub use read::{Levels, RankTier, Reader, ReaderCounters};
 pub use types::{
     Cleared, ContentHash, EngineHash, Holder, HolderDepth, LookupOptions, Outcome, RankFilter, RankKey, RankSlot,
     Removed, Residency, Store, StoreKind, Stored, Tier, WalkStep,

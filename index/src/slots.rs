@@ -1,19 +1,19 @@
 //! Rank slots of a shard: whose holdings a slot's entries are, and when that may be believed.
 //!
-//! A lane gets slots in words of sixteen ranks (64 holder slots), so that "is this holder mine" is a word index. A slot is
-//! used again after its last rank was masked and swept. Each use has a *stamp* from a counter of the shard: a lookup reads
-//! the counter first, and names a slot only if it is unmasked and its stamp is not above that, so no answer names a rank
-//! from entries of the slot's earlier or later life.
+//! A lane gets slots in words of sixteen ranks, so that "is this holder mine" is a word index. A slot is used again after its
+//! last rank was masked and swept. Each use has a *stamp* from a counter of the shard, which rises whenever a slot is given
+//! or masked: a lookup reads the counter first, and names a slot only if it is unmasked and its stamp is not above that, so
+//! no answer names a rank from entries of the slot's earlier or later life. A reader that finds the counter where it was
+//! when it last copied the names, before and after its walk, may use its copy instead (read/names.rs).
 
 use crate::error::IndexError;
+use crate::layout::RANKS_END;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 use crate::types::RankKey;
 
 /// Ranks of a word.
 pub(crate) const WORD_RANKS: u32 = 16;
 const MASKED: u64 = 1;
-/// Rank slots that holder entries have bits for.
-const RANKS_END: u32 = 1 << 19;
 
 struct State {
     words: u32,
@@ -24,9 +24,10 @@ struct State {
 
 /// The slot table.
 pub(crate) struct RankSlots {
-    /// stamp << 1 | masked. Odd 0 = never given.
+    /// stamp << 1 | masked. 1 = never given.
     stamps: Box<[AtomicU64]>,
     keys: Box<[AtomicU64]>,
+    /// Changes so far, the latest stamp among them.
     given: AtomicU64,
     words_end: AtomicU64,
     state: Mutex<State>,
@@ -52,11 +53,17 @@ impl RankSlots {
         self.stamps.len() as u32
     }
 
-    /// Words of 64 holder slots in use: bounds what a lookup has to look at.
+    /// Words of ranks in use: bounds what a lookup has to look at.
     #[inline]
     pub fn words(&self) -> usize {
         // Acquire: pairs with the Release in `claim`; entries of a word are only stored after it is counted.
         self.words_end.load(Ordering::Acquire) as usize
+    }
+
+    /// Words of 64 ranks in use.
+    #[inline]
+    pub fn rank_words(&self) -> usize {
+        self.words().div_ceil(64 / WORD_RANKS as usize)
     }
 
     /// Counts one more open rank; with `new_word`, also a fresh word for a lane, whose number is returned.
@@ -105,10 +112,13 @@ impl RankSlots {
 
     /// Hides a slot from every answer from now on.
     pub fn mask(&self, slot: u32) {
+        let _one_at_a_time = self.state.lock();
         let word = self.stamps[slot as usize].load(Ordering::Relaxed);
         self.stamps[slot as usize].store(word | MASKED, Ordering::Relaxed);
-        // Release fence: pairs with the Acquire fence in `name`: a lookup that saw an entry stored after this, or the next
-        // key, sees the mask or a later stamp.
+        // Release: pairs with `count`. Whoever reads this count sees the mask.
+        self.given.store(self.given.load(Ordering::Relaxed) + 1, Ordering::Release);
+        // Release fence: pairs with the Acquire fence of a lookup before it names: if it saw an entry stored after this, it
+        // sees the mask or a later stamp, and the count raised.
         fence(Ordering::Release);
     }
 
@@ -121,6 +131,13 @@ impl RankSlots {
     #[inline]
     pub fn count(&self) -> u64 {
         self.given.load(Ordering::Acquire)
+    }
+
+    /// Whether no slot was given or masked since `count`, as far as a lookup's reads of entries can tell. After the last of
+    /// them, and after a fence(Acquire).
+    #[inline]
+    pub fn unchanged(&self, count: u64) -> bool {
+        self.given.load(Ordering::Relaxed) == count
     }
 
     /// Whose slot it is, if entries read since `count` can be told to be that rank's. After the lookup's last read of an

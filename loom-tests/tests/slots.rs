@@ -62,6 +62,84 @@ fn slot_reuse(form: Form) {
     writer.join().unwrap();
 }
 
+/// How a reader's copy of the names is guarded.
+#[derive(Clone, Copy, PartialEq)]
+enum Copy {
+    Sound,
+    /// The count is not compared again after the walk.
+    NotComparedAgain,
+    /// Nor before it: a copy of the old count goes on.
+    NotComparedBefore,
+    /// The count rises only when a slot is given, before its mask and sweep.
+    RaisedBeforeSweep,
+    /// The count read again without a fence after the walk.
+    NoReaderFence,
+}
+
+/// A reader that copied the first rank's name under count 1 and keeps it as long as the count stands.
+fn copied_name(form: Copy) {
+    let word = AtomicU64::new;
+    let slot = Arc::new(Slot { stamp: word(1 << 1), given: word(1), entries: [word(1), word(1)] });
+    let lane = slot.clone();
+    let writer = thread::spawn(move || {
+        if form == Copy::RaisedBeforeSweep {
+            lane.given.store(3, Release);
+        }
+        lane.stamp.store(1 << 1 | 1, Relaxed);
+        if form != Copy::RaisedBeforeSweep {
+            lane.given.store(2, Release);
+        }
+        fence(Release);
+        lane.entries.iter().for_each(|entry| entry.store(0, Release));
+        lane.stamp.store(3 << 1, Release);
+        if form != Copy::RaisedBeforeSweep {
+            lane.given.store(3, Release);
+        }
+        lane.entries[0].store(2, Release);
+    });
+    let count = slot.given.load(Acquire);
+    // The copy: made under count 1, or now, as the slot table answers for this count.
+    let stamp = slot.stamp.load(Relaxed);
+    let now = if stamp & 1 == 0 && stamp >> 1 <= count { stamp >> 1 } else { 0 };
+    let copy = if count == 1 || form == Copy::NotComparedBefore { 1 } else { now };
+    let entries = [&slot.entries[0], &slot.entries[1]].map(|entry| entry.load(Relaxed));
+    if form != Copy::NoReaderFence {
+        fence(Acquire);
+    }
+    let again = slot.given.load(Relaxed);
+    let compares = !matches!(form, Copy::NotComparedAgain | Copy::NotComparedBefore);
+    if copy != 0 && (again == count || !compares) {
+        let other = if copy == 1 { 2 } else { 1 };
+        assert!(!entries.contains(&other), "{FOUND}rank {copy} named from the other's entries");
+    }
+    writer.join().unwrap();
+}
+
+#[test]
+fn a_copied_name_is_its_own_ranks() {
+    sound("copied name", || copied_name(Copy::Sound));
+}
+
+#[test]
+fn broken_copy_without_the_second_count() {
+    broken("copied name, count not compared again", || copied_name(Copy::NotComparedAgain));
+}
+
+#[test]
+fn broken_copy_without_the_first_count() {
+    broken("copied name, count not compared", || copied_name(Copy::NotComparedBefore));
+}
+
+#[test]
+fn broken_copy_count_raised_before_the_sweep() {
+    broken("copied name, count raised before the sweep", || copied_name(Copy::RaisedBeforeSweep));
+}
+
+#[test]
+fn broken_copy_without_fence() {
+    broken("copied name, reader without fence", || copied_name(Copy::NoReaderFence));
+}
+
 #[test]
 fn a_slot_names_its_own_rank() {
     sound("slot reuse", || slot_reuse(Form::Sound));

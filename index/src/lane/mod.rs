@@ -20,6 +20,7 @@ use crate::lane::names::{CanonicalMap, HolderNames};
 use crate::lane::parking::{Parked, Parking};
 use crate::lane::store::After;
 use crate::lane::work::{Counts, Work};
+use crate::layout::{rank_of, slot_of};
 use crate::shard::Shard;
 use crate::slots::WORD_RANKS;
 use crate::sync::Ordering;
@@ -232,7 +233,7 @@ impl Lane {
 
     /// The names of a holder with their copies, sorted by name. For tests and dumps: walks the arena and allocates.
     pub fn names(&self, at: Holder) -> Vec<(EngineHash, u64)> {
-        let slot = crate::check::holder_slot(at.rank.0 as usize, at.tier.index());
+        let slot = slot_of(at.rank.0, at.tier);
         self.open(at.rank)
             .map_or(Vec::new(), |rank| sweep::names_of(self.shard_ref(), slot, &rank.holders[at.tier.index()]))
     }
@@ -244,12 +245,12 @@ impl Lane {
         &self.canonical
     }
     pub(crate) fn is_mine(&self, slot: u32) -> bool {
-        self.mine.get(slot as usize / 64).copied().unwrap_or(false)
+        self.mine.get((rank_of(slot) / WORD_RANKS) as usize).copied().unwrap_or(false)
     }
     /// The names of every open holder, by slot.
     pub(crate) fn holder_names(&self) -> impl Iterator<Item = (u32, &HolderNames)> {
         self.ranks.iter().enumerate().filter_map(|(i, r)| Some((i, r.as_ref()?))).flat_map(|(i, rank)| {
-            rank.holders.iter().enumerate().map(move |(t, names)| (crate::check::holder_slot(i, t), names))
+            rank.holders.iter().zip(Tier::ALL).map(move |(names, tier)| (slot_of(i as u32, tier), names))
         })
     }
 

@@ -2,12 +2,13 @@
 //! rank holds already, so nothing under its feet can go away.
 
 use crate::alloc::GRANULE;
+use crate::compare::common;
 use crate::edge::Found;
 use crate::error::IndexError;
 use crate::kids::Kids;
 use crate::lane::names::Hint;
 use crate::lane::work::{HeldRun, NamedAt, Standing, Work};
-use crate::layout::{Entry, Fields, ROOT, common};
+use crate::layout::{Entry, Fields, ROOT};
 use crate::shard::Sight;
 use crate::sync::Ordering;
 use crate::types::{ContentHash, EngineHash, StoreKind, Stored};

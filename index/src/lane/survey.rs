@@ -2,8 +2,9 @@
 //! One pass over the coverage answers all of it, so that an event reads a run's holders once.
 
 use crate::lane::work::{HeldRun, Work};
-use crate::layout::{Entry, Fields, Header, PAGE_SLOTS};
+use crate::layout::{Entry, Fields, Header, PAGE_SLOTS, rank_of};
 use crate::shard::Shard;
+use crate::slots::WORD_RANKS;
 use crate::sync::{AtomicU64, Ordering};
 
 /// One holder's part of a run, and that of all others together.
@@ -64,6 +65,14 @@ fn is_mine(mine: &[bool], word: usize) -> bool {
     mine.get(word).copied().unwrap_or(false)
 }
 
+/// Which of 64 ranks from this one on are the lane's: a lane owns ranks by words.
+#[inline]
+fn mine_of(mine: &[bool], rank: u32) -> u64 {
+    const WORD: u64 = (1 << WORD_RANKS) - 1;
+    let words = (0..64 / WORD_RANKS).filter(|&i| is_mine(mine, (rank / WORD_RANKS + i) as usize));
+    words.fold(0, |bits, i| bits | WORD << (i * WORD_RANKS))
+}
+
 impl Survey {
     /// Counts an entry in; an empty one (cutoff 0) changes nothing.
     #[inline]
@@ -76,12 +85,12 @@ impl Survey {
             return;
         }
         self.others = self.others.max(entry.cut);
-        if !entry.private && is_mine(mine, entry.slot as usize / 64) {
+        if !entry.private && is_mine(mine, (rank_of(entry.slot) / WORD_RANKS) as usize) {
             self.others_mapped = self.others_mapped.max(entry.cut);
         }
     }
 
-    /// Counts a page of full holders in, 64 slots at a time: a lane owns slots by such words.
+    /// Counts a page of full holders in, 64 ranks of one tier at a time.
     #[inline]
     fn add_full(
         &mut self,
@@ -109,7 +118,7 @@ impl Survey {
             if bits != 0 {
                 self.others = len;
             }
-            if bits & !private != 0 && is_mine(mine, first + i) {
+            if bits & !private & mine_of(mine, rank_of((first + i) as u32 * 64)) != 0 {
                 self.others_mapped = len;
             }
         }

@@ -3,7 +3,7 @@
 use crate::alloc::Stock;
 use crate::lane::names::{CanonicalMap, Hint, HolderNames};
 use crate::lane::store::After;
-use crate::layout::{Fields, Header, ROOT};
+use crate::layout::{Fields, Header, ROOT, slot_of};
 use crate::shard::{Shard, Sight};
 use crate::types::Tier;
 use crate::version::Locked;
@@ -74,7 +74,7 @@ impl<'a> Work<'a> {
     /// The slot of this operation's holder.
     #[inline]
     pub fn slot(&self) -> u32 {
-        self.rank_slot * Tier::COUNT as u32 + self.tier.index() as u32
+        slot_of(self.rank_slot, self.tier)
     }
 
     /// The names of this operation's holder.
@@ -114,7 +114,7 @@ impl<'a> Work<'a> {
             return Some(NamedAt { position, private: true });
         }
         let position = self.canonical.find(&self.shard.arena, name)?;
-        let slot = self.rank_slot * Tier::COUNT as u32 + tier.index() as u32;
+        let slot = slot_of(self.rank_slot, tier);
         self.stands_at(slot, position).map(|_| NamedAt { position, private: false })
     }
 

@@ -1,7 +1,8 @@
 //! The walk of one query for one holder, told step by step. Not for the hot path.
 
+use crate::compare::common;
 use crate::edge::Found;
-use crate::layout::{ROOT, common};
+use crate::layout::ROOT;
 use crate::read::walk::{RESTARTS_MAX, TURNS_MAX};
 use crate::shard::{Shard, Sight};
 use crate::types::{ContentHash, Outcome, WalkStep};

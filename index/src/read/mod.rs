@@ -1,86 +1,154 @@
 //! Readers: lookups that take no lock, allocate nothing, and write to no shared memory.
 
+mod cumulative;
+mod each_tier;
 mod explain;
+mod found;
+mod levels;
+mod names;
 mod walk;
 
 use crate::index::Index;
-use crate::read::walk::{Scratch, Walk};
-use crate::sync::{Ordering, fence};
-use crate::types::{ContentHash, HolderDepth, LookupOptions, Outcome, RankKey, Residency, Tier, WalkStep};
+use crate::layout::{slot_of, tier_of};
+use crate::read::cumulative::Cumulative;
+use crate::read::each_tier::EachTier;
+use crate::read::found::Found;
+use crate::read::names::{Names, Naming};
+use crate::read::walk::Walk;
+use crate::types::{ContentHash, HolderDepth, LookupOptions, Outcome, RankFilter, RankKey, Residency, Tier, WalkStep};
 use std::sync::Arc;
+
+pub use crate::read::levels::{Levels, RankTier};
 
 /// Answers lookups. One for each thread that looks up; it owns the scratch memory of a walk.
 pub struct Reader {
     index: Arc<Index>,
-    scratch: Scratch,
+    each_tier: EachTier,
+    cumulative: Cumulative,
+    /// One for each shard.
+    names: Vec<Names>,
+    counters: ReaderCounters,
 }
 
-/// An answer by depth: holders that share a depth stand together, deepest first. A buffer to be reused.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Levels {
-    holders: Vec<HolderDepth>,
-}
-
-impl Levels {
-    /// An empty buffer.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Each depth in blocks with its holders, deepest first; holders of one depth by rank and tier.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &[HolderDepth])> {
-        self.holders.chunk_by(|a, b| a.blocks == b.blocks).map(|level| (level[0].blocks, level))
-    }
+/// What a reader did so far.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct ReaderCounters {
+    /// Lookups, each shard counted by itself.
+    pub lookups: u64,
+    /// Walks started again because a writer changed the path under them.
+    pub restarts: u64,
+    /// Lookups that gave up after too many restarts.
+    pub busy: u64,
+    /// Lookups that asked the slot table for each name, since ranks came or went around them.
+    pub names_asked: u64,
 }
 
 impl Reader {
     pub(crate) fn new(index: Arc<Index>) -> Self {
-        let words = index.shards.iter().map(|s| s.slots.capacity() as usize * Tier::COUNT / 64).max().unwrap_or(0);
-        Self { index, scratch: Scratch::new(words) }
+        let names = index.shards.iter().map(|_| Names::default()).collect();
+        let counters = ReaderCounters::default();
+        Self { index, each_tier: EachTier::new(), cumulative: Cumulative::default(), names, counters }
     }
 
-    /// Appends every holder with at least one leading block of `query` to `out`, in no order. Takes no lock, writes to no
-    /// shared memory, and allocates only when `out` (or the reader's own scratch, once) has to grow.
+    /// Finds every holder with at least one leading block of `query`, by depth. Replaces what the buffer had. Takes no lock,
+    /// writes to no shared memory, and allocates only when `out` (or the reader's own scratch) has to grow.
     ///
     /// The answer is exact for every rank without an event in flight during the call; for the others each run's part was
     /// true at some moment of it.
+    pub fn lookup_levels(&mut self, query: &[ContentHash], options: &LookupOptions<'_>, out: &mut Levels) -> Outcome {
+        out.clear();
+        let outcome = self.each_shard(query, options.residency, |found, naming| match options.filter {
+            None => found.iter().for_each(|(depth, slots)| out.add(depth, slots, |slot| named(naming, slot))),
+            Some(filter) => found.iter().for_each(|(depth, slots)| {
+                out.add(depth, slots, |slot| named(naming, slot).filter(|h| filter.contains(h.rank)));
+            }),
+        });
+        if self.names.len() > 1 {
+            out.merge();
+        }
+        outcome
+    }
+
+    /// As [`Reader::lookup_levels`], as pairs in no order. Appends to `out`.
     pub fn lookup(
         &mut self,
         query: &[ContentHash],
         options: &LookupOptions<'_>,
         out: &mut Vec<HolderDepth>,
     ) -> Outcome {
-        let mut outcome = Outcome::Exact;
-        if query.is_empty() {
-            return outcome;
-        }
-        for shard in &self.index.shards {
-            let count = shard.slots.count();
-            self.scratch.begin(shard.slots.words());
-            let cumulative = options.residency == Residency::Cumulative;
-            if Walk::new(shard, query, cumulative, &mut self.scratch).run() == Outcome::Busy {
-                outcome = Outcome::Busy;
+        self.each_shard(query, options.residency, |found, naming| {
+            for (blocks, slots) in found.iter() {
+                let named = slots.iter().filter_map(|&slot| pair(naming, options.filter, slot, blocks));
+                out.extend(named);
             }
-            // Acquire fence: pairs with the fence(Release) of `RankSlots::mask`: entries were read above, names follow.
-            fence(Ordering::Acquire);
-            let found = &mut self.scratch.found;
-            if cumulative {
-                keep_further_tiers(found);
-            }
-            out.extend(found.iter().filter_map(|&(slot, blocks)| {
-                let rank = shard.slots.name(slot / Tier::COUNT as u32, count)?;
-                let tier = Tier::from_index(slot as usize % Tier::COUNT)?;
-                options.filter.is_none_or(|f| f.contains(rank)).then_some(HolderDepth { rank, tier, blocks })
-            }));
+        })
+    }
+
+    /// The deepest `count` holders, deepest first. Replaces what `out` had. Names and filters no more of them than it takes.
+    pub fn lookup_best(
+        &mut self,
+        query: &[ContentHash],
+        options: &LookupOptions<'_>,
+        count: usize,
+        out: &mut Vec<HolderDepth>,
+    ) -> Outcome {
+        out.clear();
+        let several = self.names.len() > 1;
+        let outcome = self.each_shard(query, options.residency, |found, naming| {
+            let deepest_first = found.iter().rev().flat_map(|(blocks, slots)| slots.iter().map(move |&s| (s, blocks)));
+            let named = deepest_first.filter_map(|(slot, blocks)| pair(naming, options.filter, slot, blocks));
+            out.extend(named.take(count));
+        });
+        if several {
+            out.sort_by_key(|h| std::cmp::Reverse(h.blocks));
+            out.truncate(count);
         }
         outcome
     }
 
-    /// As [`Reader::lookup`], by depth. Replaces what the buffer had.
-    pub fn lookup_levels(&mut self, query: &[ContentHash], options: &LookupOptions<'_>, out: &mut Levels) -> Outcome {
-        out.holders.clear();
-        let outcome = self.lookup(query, options, &mut out.holders);
-        out.holders.sort_unstable_by_key(|h| (std::cmp::Reverse(h.blocks), h.rank, h.tier));
+    /// What this reader did so far.
+    pub fn counters(&self) -> ReaderCounters {
+        self.counters
+    }
+
+    /// Walks each shard and hands over what it found and how to name it.
+    #[inline]
+    fn each_shard(
+        &mut self,
+        query: &[ContentHash],
+        residency: Residency,
+        mut take: impl FnMut(&Found, Naming<'_>),
+    ) -> Outcome {
+        let mut outcome = Outcome::Exact;
+        if query.is_empty() {
+            return outcome;
+        }
+        for (shard, names) in self.index.shards.iter().zip(&mut self.names) {
+            let count = names.begin(&shard.slots);
+            let rank_words = shard.slots.rank_words();
+            let (found, walked) = match residency {
+                Residency::PerTier => {
+                    self.each_tier.fit(rank_words);
+                    let walked = Walk::new(shard, query, &mut self.each_tier).run();
+                    (&self.each_tier.found, walked)
+                }
+                Residency::Cumulative => {
+                    self.cumulative.fit(rank_words);
+                    let walked = Walk::new(shard, query, &mut self.cumulative).run();
+                    self.cumulative.arrange();
+                    (&self.cumulative.found, walked)
+                }
+            };
+            let naming = names.finish(&shard.slots, count);
+            self.counters.lookups += 1;
+            self.counters.restarts += u64::from(walked.1);
+            self.counters.names_asked += u64::from(naming.is_slow());
+            if walked.0 == Outcome::Busy {
+                self.counters.busy += 1;
+                outcome = Outcome::Busy;
+            }
+            take(found, naming);
+        }
         outcome
     }
 
@@ -89,24 +157,25 @@ impl Reader {
     pub fn walk(&mut self, query: &[ContentHash], rank: RankKey, tier: Tier, out: &mut Vec<WalkStep>) -> Outcome {
         for shard in &self.index.shards {
             if let Some(slot) = shard.slots.find(rank) {
-                return explain::walk(shard, query, slot * Tier::COUNT as u32 + tier.index() as u32, out);
+                return explain::walk(shard, query, slot_of(slot, tier), out);
             }
         }
         Outcome::Exact
     }
 }
 
-/// Leaves, of each rank's cumulative tiers, those that reach further than the tier before. A tier may stand several times:
-/// its deepest counts.
-fn keep_further_tiers(found: &mut Vec<(u32, u32)>) {
-    found.sort_unstable_by_key(|&(slot, blocks)| (slot, std::cmp::Reverse(blocks)));
-    let (mut rank, mut deepest) = (u32::MAX, 0);
-    found.retain(|&(slot, blocks)| {
-        if slot / Tier::COUNT as u32 != rank {
-            (rank, deepest) = (slot / Tier::COUNT as u32, 0);
-        }
-        let further = blocks > deepest;
-        deepest = deepest.max(blocks);
-        further
-    });
+#[inline]
+fn named(naming: Naming<'_>, slot: u32) -> Option<RankTier> {
+    Some(RankTier { rank: naming.rank(slot)?, tier: tier(slot)? })
+}
+
+#[inline]
+fn pair(naming: Naming<'_>, filter: Option<&RankFilter>, slot: u32, blocks: u32) -> Option<HolderDepth> {
+    let RankTier { rank, tier } = named(naming, slot)?;
+    filter.is_none_or(|f| f.contains(rank)).then_some(HolderDepth { rank, tier, blocks })
+}
+
+#[inline]
+fn tier(slot: u32) -> Option<Tier> {
+    Tier::from_index(tier_of(slot) as usize)
 }

@@ -1,0 +1,102 @@
+//! Comparing a query with contents in the arena: the leading blocks in which they agree.
+//!
+//! The arena's words may change under the comparison. What is read is a rumour until the run's version is confirmed, so all
+//! that counts is that every word is read after the version and before its confirmation.
+#![cfg_attr(
+    all(not(loom), not(miri), target_arch = "x86_64"),
+    expect(unsafe_code, reason = "no atomic load is wider than a word, and the compiler does not join two of them")
+)]
+
+use crate::sync::{AtomicU64, Ordering};
+use crate::types::ContentHash;
+
+/// Blocks compared at once.
+const STRIDE: usize = 8;
+
+/// Blocks in which a query and an arena stretch agree from their beginnings on.
+#[inline]
+pub(crate) fn common(query: &[ContentHash], arena: &[AtomicU64]) -> u32 {
+    let n = query.len().min(arena.len());
+    let (query, arena) = (&query[..n], &arena[..n]);
+    let mut same = 0;
+    for (query, arena) in query.as_chunks::<STRIDE>().0.iter().zip(arena.as_chunks::<STRIDE>().0) {
+        if !equal(query, arena) {
+            break;
+        }
+        same += STRIDE;
+    }
+    same += query[same..].iter().zip(&arena[same..]).take_while(|(q, a)| q.0 == a.load(Ordering::Relaxed)).count();
+    same as u32
+}
+
+/// Whether two stretches of [`STRIDE`] blocks agree.
+#[inline(always)]
+#[cfg(not(all(not(loom), not(miri), target_arch = "x86_64")))]
+fn equal(query: &[ContentHash; STRIDE], arena: &[AtomicU64; STRIDE]) -> bool {
+    query.iter().zip(arena).fold(0, |differs, (q, a)| differs | (q.0 ^ a.load(Ordering::Relaxed))) == 0
+}
+
+/// Whether two stretches of [`STRIDE`] blocks agree.
+#[inline(always)]
+#[cfg(all(not(loom), not(miri), target_arch = "x86_64"))]
+fn equal(query: &[ContentHash; STRIDE], arena: &[AtomicU64; STRIDE]) -> bool {
+    const _: () = assert!(size_of::<[AtomicU64; STRIDE]>() == 64);
+    let mask: u32;
+    // SAFETY: both arrays are 64 bytes long and are only read. Each load stands for two relaxed loads of
+    // aligned words; x86 reads an aligned word in one piece also as half of a wider load, and keeps loads in order, so the
+    // fence in `Version::confirm` comes after them. SSE2 is part of every x86_64 target. The block may not be moved across
+    // fences: it is not marked as leaving memory alone.
+    unsafe {
+        core::arch::asm!(
+            "movdqu {a}, [{q}]",
+            "movdqu {t}, [{w}]",
+            "pcmpeqd {a}, {t}",
+            "movdqu {b}, [{q} + 16]",
+            "movdqu {t}, [{w} + 16]",
+            "pcmpeqd {b}, {t}",
+            "pand {a}, {b}",
+            "movdqu {b}, [{q} + 32]",
+            "movdqu {t}, [{w} + 32]",
+            "pcmpeqd {b}, {t}",
+            "pand {a}, {b}",
+            "movdqu {b}, [{q} + 48]",
+            "movdqu {t}, [{w} + 48]",
+            "pcmpeqd {b}, {t}",
+            "pand {a}, {b}",
+            "pmovmskb {mask:e}, {a}",
+            q = in(reg) query.as_ptr(),
+            w = in(reg) arena.as_ptr(),
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            t = out(xmm_reg) _,
+            mask = lateout(reg) mask,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    mask == 0xffff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::common;
+    use crate::sync::AtomicU64;
+    use crate::types::ContentHash;
+
+    #[test]
+    fn agrees_up_to_the_first_difference_in_either_half_of_any_word() {
+        for len in 0..40usize {
+            let query: Vec<_> = (0..len as u64).map(|i| ContentHash(i * 0x1_0000_0001 + 7)).collect();
+            for differs in 0..=len {
+                for flip in [1, 1 << 31, 1 << 32, 1 << 63] {
+                    let word =
+                        |(i, q): (usize, &ContentHash)| AtomicU64::new(if i == differs { q.0 ^ flip } else { q.0 });
+                    let mut arena: Vec<_> = query.iter().enumerate().map(word).collect();
+                    assert_eq!(common(&query, &arena), differs as u32);
+                    arena.push(AtomicU64::new(1));
+                    assert_eq!(common(&query, &arena), differs as u32);
+                    assert_eq!(common(&query[..len / 2], &arena), differs.min(len / 2) as u32);
+                }
+            }
+        }
+    }
+}
