@@ -2,12 +2,12 @@
 //! lanes wait for each other, and how often readers have to walk again. They do not depend on how many cores there are to run on,
 //! which is why they, and not times, carry the argument of NUMA.md.
 //!
-//! `cargo run --release -p kvatlas-benches --example scaling [events a rank]`: 1, 2 and 4 lanes of one shard, then 2 shards of 2
+//! `cargo run --release -p kvatlas-benches --example scaling [events a rank [transparent]]`: 1, 2 and 4 lanes of one shard, then 2 shards of 2
 //! lanes, each with 2 readers; 16 ranks that share prompts, once kept together and once dealt over the lanes one by one.
 
 use kvatlas_index::{
-    ContentHash, EngineHash, Holder, Index, IndexConfig, Lane, LookupOptions, Outcome, RankKey, RankSlot, Stats, Store,
-    StoreKind, Tier,
+    ContentHash, EngineHash, Holder, HugePages, Index, IndexConfig, Lane, LookupOptions, Outcome, RankKey, RankSlot,
+    Stats, Store, StoreKind, Tier,
 };
 use std::collections::VecDeque;
 use std::error::Error;
@@ -85,6 +85,11 @@ fn write(mut lane: Lane, ranks: Vec<(RankSlot, u64)>, events: usize, seed: u64) 
             let store = Store { parent: None, names: &names, contents: &contents, kind: StoreKind::Copy };
             let stored = lane.store(holder, &store).map_err(|error| error.to_string())?;
             done.stored += stored.stored + stored.copies;
+            if random.next().is_multiple_of(50) {
+                // Now and then from the middle, which leaves a hole.
+                let removed = lane.remove(holder, &names[8..12]).map_err(|error| error.to_string())?;
+                done.removed += removed.removed + removed.copies;
+            }
             kept[at].push_back(names);
             if kept[at].len() > PROMPTS_KEPT
                 && let Some(mut oldest) = kept[at].pop_front()
@@ -124,6 +129,7 @@ fn run(
     lanes_per_shard: u32,
     together: bool,
     events: usize,
+    huge_pages: HugePages,
 ) -> Result<(Stats, Done, Read), Box<dyn Error>> {
     let config = IndexConfig {
         shards,
@@ -132,6 +138,7 @@ fn run(
         runs_max: 1 << 20,
         exts_max: 1 << 18,
         hash_key: Some([11, 13]),
+        huge_pages,
         ..IndexConfig::default()
     };
     let (index, mut lanes) = Index::new(config)?;
@@ -170,11 +177,25 @@ fn run(
         });
         (done, read)
     });
+    if huge_pages != HugePages::Off {
+        println!("huge pages in this process now: {}", huge_pages_kept().unwrap_or_else(|| "unknown".to_owned()));
+    }
     Ok((index.stats(), done?, read))
+}
+
+/// What the kernel says of this process's anonymous huge pages.
+fn huge_pages_kept() -> Option<String> {
+    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
+    Some(rollup.lines().find_map(|line| line.strip_prefix("AnonHugePages:"))?.trim().to_owned())
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let events = std::env::args().nth(1).map_or(Ok(2000), |text| text.parse())?;
+    let huge_pages = match std::env::args().nth(2).as_deref() {
+        Some("transparent") => HugePages::Transparent,
+        Some(other) => return Err(format!("{other:?} is not transparent").into()),
+        None => HugePages::Off,
+    };
     println!("{RANKS} ranks of two kinds, {READERS} readers, {events} prompts stored a rank, {PROMPTS_KEPT} kept");
     println!(
         "{:>6} {:>5} {:>9} {:>11} {:>10} {:>10} {:>10} {:>11} {:>12} {:>12} {:>10}",
@@ -193,7 +214,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (shards, lanes, together) in
         [(1, 1, true), (1, 2, true), (1, 2, false), (1, 4, true), (1, 4, false), (2, 2, true), (2, 2, false)]
     {
-        let (stats, done, read) = run(shards, lanes, together, events)?;
+        let (stats, done, read) = run(shards, lanes, together, events, huge_pages)?;
         let ops = done.stored + done.removed;
         let per_thousand = |count: u64| count as f64 * 1000.0 / ops as f64;
         println!(

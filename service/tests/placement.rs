@@ -150,6 +150,8 @@ fn two_shards_answer_as_one_and_the_refused_memory_is_shown() {
         let refused = metrics.lines().find(|l| l.starts_with("kvatlas_shard_memory_refused_regions{shard=\"1\"}"));
         assert!(refused.is_some_and(|line| !line.ends_with(" 0")), "{metrics}");
         assert!(metrics.contains("kvatlas_lane_ranks{lane=\"0\",shard=\"0\"} 3"), "{metrics}");
+        let busiest = metrics.lines().find_map(|l| l.strip_prefix("kvatlas_lane_busiest_percent "));
+        assert!(busiest.is_some_and(|percent| percent.parse::<u64>().unwrap() >= 100), "{metrics}");
         let address = format!("http://{}", running.grpc_addr());
         let shown = tokio::task::spawn_blocking(move || shown_status(&address)).await.unwrap();
         assert!(shown.contains("!! memory refused") && shown.contains("REFUSED"), "{shown}");

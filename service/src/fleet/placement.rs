@@ -160,27 +160,30 @@ fn lane_work(ranks: &[RankLoad], lanes: usize) -> Vec<u64> {
     work
 }
 
-/// Moves after which no lane does more than `share_max_percent` of its shard's mean work, as far as whole ranks allow; none
-/// while that is so already. Each move takes the largest rank that makes the busiest lane better without making another one as
-/// busy, within one shard. A move costs in proportion to what the rank holds, so there are as few as possible, and at most one
-/// for each rank.
+/// Most moves of one plan: a bound on the time that a plan takes. What is uneven afterwards is seen by the next one.
+pub(super) const MOVES_MAX: usize = 64;
+
+/// Moves after which no lane does more than `share_max_percent` of its shard's mean work, as far as whole ranks and [`MOVES_MAX`]
+/// allow; none while that is so already. Each move takes the rank of the busiest lane that evens it out best with the idlest lane of
+/// its shard. A move costs in proportion to what the rank holds, so a rank moves once at most.
 pub(super) fn plan(ranks: &[RankLoad], shard_of_lane: &[u32], share_max_percent: u32) -> Vec<Move> {
-    let mut ranks = ranks.to_vec();
+    let mut work = lane_work(ranks, shard_of_lane.len());
     let mut moves: Vec<Move> = Vec::new();
+    let mut moved = vec![false; ranks.len()];
     let mut settled = vec![false; shard_of_lane.len()];
-    while let Some((from, to)) =
-        unequal_pair(&lane_work(&ranks, shard_of_lane.len()), shard_of_lane, share_max_percent, &settled)
+    while moves.len() < MOVES_MAX
+        && let Some((from, to)) = unequal_pair(&work, shard_of_lane, share_max_percent, &settled)
     {
-        let work = lane_work(&ranks, shard_of_lane.len());
         let gap = work[from] - work[to];
-        let movable = ranks
-            .iter_mut()
-            .filter(|r| r.lane == from && r.work > 0 && r.work < gap && !moves.iter().any(|m| m.rank == r.rank));
+        let movable = (0..ranks.len())
+            .filter(|i| ranks[*i].lane == from && !moved[*i] && ranks[*i].work > 0 && ranks[*i].work < gap);
         // Half of the gap is what evens the two out; nearest to it is best.
-        match movable.min_by_key(|r| (r.work.abs_diff(gap / 2), r.rank)) {
-            Some(rank) => {
-                rank.lane = to;
-                moves.push(Move { rank: rank.rank, from, to });
+        match movable.min_by_key(|i| (ranks[*i].work.abs_diff(gap / 2), ranks[*i].rank)) {
+            Some(i) => {
+                moved[i] = true;
+                work[from] -= ranks[i].work;
+                work[to] += ranks[i].work;
+                moves.push(Move { rank: ranks[i].rank, from, to });
             }
             None => settled[from] = true,
         }
@@ -340,7 +343,7 @@ mod tests {
                 assert_eq!(rank.lane, *from);
                 rank.lane = *to;
             }
-            assert!(moves.len() <= 40 && imbalance_percent(&ranks, &shard_of_lane) <= before.max(110));
+            assert!(moves.len() <= MOVES_MAX && imbalance_percent(&ranks, &shard_of_lane) <= before.max(110));
         }
     }
 }

@@ -79,7 +79,7 @@ pub struct Registered {
 pub struct LaneBalance {
     /// Work of the busiest lane, in percent of the mean of its shard.
     pub busiest_percent: u64,
-    /// Ranks that would have to change their lane for `lane_share_max_percent` to hold.
+    /// Ranks that would have to change their lane for `lane_share_max_percent` to hold; counted up to 64.
     pub moves_wanted: usize,
 }
 
