@@ -1,1 +1,7 @@
-//! l
+//! What the benchmarks share: indexes behind one seam, memory accounts, and honest medians.
+//!
+//! Beside the benchmarks, the harness's ladder plays the same indexes through [`indexers`].
+
+pub mod indexers;
+pub mod memory;
+pub mod sampling;

@@ -119,6 +119,28 @@ impl Batch {
         self.contents.clear();
     }
 
+    /// Appends a lookup.
+    pub fn push_lookup(&mut self, worker: u32, contents: impl IntoIterator<Item = ContentHash>) {
+        self.push((0, worker), OperationKind::Lookup, std::iter::empty(), contents.into_iter());
+    }
+
+    /// Appends a store of blocks, each a name and a content, of which nobody else holds any.
+    pub fn push_store(
+        &mut self,
+        worker: u32,
+        parent: Option<EngineHash>,
+        blocks: impl IntoIterator<Item = (EngineHash, ContentHash), IntoIter: Clone>,
+    ) {
+        let blocks = blocks.into_iter();
+        let kind = OperationKind::Store { parent, joined: 0, decode: false };
+        self.push((0, worker), kind, blocks.clone().map(|block| block.0), blocks.map(|block| block.1));
+    }
+
+    /// Appends a removal.
+    pub fn push_remove(&mut self, worker: u32, names: impl IntoIterator<Item = EngineHash>) {
+        self.push((0, worker), OperationKind::Remove, names.into_iter(), std::iter::empty());
+    }
+
     pub(crate) fn push(
         &mut self,
         (at_ns, worker): (u64, u32),

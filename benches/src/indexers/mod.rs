@@ -1,0 +1,79 @@
+//! One seam over every index that is measured.
+//!
+//! A [`Batch`] is prepared first: whatever layout an index wants its hashes in is made there, outside any timing. Then a
+//! [`Writer`] applies events and a [`Searcher`] answers lookups, each by the operation's number in the batch.
+
+mod kvatlas;
+mod null;
+mod reference;
+
+#[cfg(feature = "peers")]
+mod crtc;
+#[cfg(feature = "peers")]
+mod kv_index;
+
+use kvatlas_corpora::Batch;
+use std::time::Instant;
+
+pub use kvatlas::Kvatlas;
+pub use null::Null;
+pub use reference::Oracle;
+
+#[cfg(feature = "peers")]
+pub use crtc::Crtc;
+#[cfg(feature = "peers")]
+pub use kv_index::KvIndex;
+
+/// Applies the events of a fleet's workers, in order, alone.
+pub trait Writer: Send {
+    /// The index's name in tables and files.
+    fn name(&self) -> &'static str;
+
+    /// Makes the layouts that this index takes its events in.
+    fn prepare(&mut self, batch: &Batch);
+
+    /// Applies the event at this place of the prepared batch; a lookup is passed over.
+    fn apply(&mut self, batch: &Batch, operation: usize);
+
+    /// Applies events at these places of the prepared batch and appends the nanoseconds of each. Every event's time includes one
+    /// clock reading ([`Writer::overhead_ns`]).
+    fn play(&mut self, batch: &Batch, events: &[usize], times: &mut Vec<f64>) {
+        times.reserve(events.len());
+        let mut before = Instant::now();
+        for &event in events {
+            self.apply(batch, event);
+            let now = Instant::now();
+            times.push((now - before).as_nanos() as f64);
+            before = now;
+        }
+    }
+
+    /// What each time of [`Writer::play`] has in it that is not the index's.
+    fn overhead_ns(&self) -> f64 {
+        crate::sampling::clock_ns()
+    }
+
+    /// A searcher of this index; one for each thread that looks up.
+    fn searcher(&self) -> Box<dyn Searcher>;
+
+    /// Lets the index do what it puts off until it is called for.
+    fn tidy(&mut self) {}
+
+    /// Bytes that the index says it uses itself, where it does.
+    fn own_bytes(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Answers lookups.
+pub trait Searcher: Send {
+    /// Makes the layout that this index takes its lookups in.
+    fn prepare(&mut self, batch: &Batch);
+
+    /// Looks an operation's contents up, in the cheapest form that names every holder with its depth. The answer stays in the
+    /// searcher's own memory. This is what is timed.
+    fn lookup(&mut self, batch: &Batch, operation: usize);
+
+    /// The same answer as sorted pairs of worker and blocks, for comparisons.
+    fn answer(&mut self, batch: &Batch, operation: usize) -> Vec<(u32, u32)>;
+}

@@ -1,0 +1,85 @@
+//! The indexes of a run, each with its memory account, and the fair order in which they take turns.
+
+use clap::ValueEnum;
+use kvatlas_benches::indexers::{Crtc, KvIndex, Kvatlas, Oracle, Searcher, Writer};
+use kvatlas_benches::memory::{self, Reserved};
+use kvatlas_corpora::Batch;
+
+/// An index that takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// Ours.
+    Kvatlas,
+    /// kv-index 2.0.0.
+    KvIndex,
+    /// dynamo-kv-router 1.6.1.
+    Crtc,
+    /// Ours once more: what two equal indexes differ by is noise.
+    Control,
+    /// The oracle.
+    Reference,
+}
+
+/// An index in a run.
+pub struct Contender {
+    pub kind: Kind,
+    pub writer: Box<dyn Writer>,
+    pub searcher: Box<dyn Searcher>,
+    account: usize,
+    reserved: Reserved,
+}
+
+impl Contender {
+    /// Builds the indexes of a run, each under an account of its own.
+    pub fn all(kinds: &[Kind], workers: u32) -> Vec<Contender> {
+        kinds.iter().enumerate().map(|(i, &kind)| Contender::new(kind, i + 1, workers)).collect()
+    }
+
+    fn new(kind: Kind, account: usize, workers: u32) -> Self {
+        let before = Reserved::now();
+        let writer: Box<dyn Writer> = memory::charge(account, || -> Box<dyn Writer> {
+            match kind {
+                Kind::Kvatlas | Kind::Control => Box::new(Kvatlas::new(workers)),
+                Kind::KvIndex => Box::new(KvIndex::new(workers)),
+                Kind::Crtc => Box::new(Crtc::new(account)),
+                Kind::Reference => Box::new(Oracle::new(workers)),
+            }
+        });
+        // Only ours maps memory itself; what came otherwise is the allocator's.
+        let ours = matches!(kind, Kind::Kvatlas | Kind::Control);
+        let reserved = if ours { Reserved::now().since(&before) } else { Reserved::default() };
+        let searcher = writer.searcher();
+        Self { kind, writer, searcher, account, reserved }
+    }
+
+    pub fn name(&self) -> &'static str {
+        if self.kind == Kind::Control { "control" } else { self.writer.name() }
+    }
+
+    pub fn prepare(&mut self, batch: &Batch) {
+        // Layouts that outlive a batch are the benchmark's; an event that the index takes over is the index's.
+        let account = if self.kind == Kind::Crtc { self.account } else { 0 };
+        memory::charge(account, || self.writer.prepare(batch));
+        memory::charge(0, || self.searcher.prepare(batch));
+    }
+
+    /// Applies events and says how long each took, less what the measuring costs.
+    pub fn play(&mut self, batch: &Batch, events: &[usize]) -> Vec<f64> {
+        let mut times = Vec::with_capacity(events.len());
+        memory::charge(self.account, || self.writer.play(batch, events, &mut times));
+        let overhead = self.writer.overhead_ns();
+        times.iter_mut().for_each(|ns| *ns = (*ns - overhead).max(0.0));
+        times
+    }
+
+    /// Bytes that the index holds: its heap and the resident pages of its reserved ranges.
+    pub fn bytes(&mut self) -> u64 {
+        self.writer.tidy();
+        memory::heap(self.account) + self.reserved.resident()
+    }
+}
+
+/// The order of turns in a window: it begins with another index each time.
+pub fn turns(count: usize, window: usize) -> impl Iterator<Item = usize> {
+    (0..count).map(move |i| (i + window) % count)
+}
