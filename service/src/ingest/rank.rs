@@ -9,7 +9,7 @@ use super::normalize::Normalizer;
 use super::spec::{Engine, IngestLimits, RankEndpoint, WorkerSpec};
 use super::status::{RankStatus, Trust};
 use crate::ops::{Applied, Op, OpBatch};
-use crate::wire::{FrameLimits, ReplayReply, decode_batch, parse_live, parse_replay};
+use crate::wire::{FrameLimits, ReplayReply, TokenRoom, decode_batch_in, parse_live, parse_replay};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -78,6 +78,7 @@ pub struct Rank {
     last_event_engine_time: Option<f64>,
     counters: Counters,
     outputs: Vec<Output>,
+    room: TokenRoom,
 }
 
 impl Rank {
@@ -95,6 +96,7 @@ impl Rank {
             last_event_engine_time: None,
             counters: Counters::default(),
             outputs: Vec::new(),
+            room: TokenRoom::default(),
         }
     }
 
@@ -267,7 +269,7 @@ impl Rank {
     fn read(&mut self, now: Now, seq: u64, payload: &[u8]) -> Vec<Op> {
         let mut ops = Vec::new();
         self.last_event_ms = Some(now.unix_ms);
-        let batch = match decode_batch(payload, &self.limits.decode) {
+        let batch = match decode_batch_in(payload, &self.limits.decode, &mut self.room) {
             Ok(batch) => batch,
             Err(error) => {
                 self.counters.bump("undecodable_batches");

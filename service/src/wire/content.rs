@@ -191,12 +191,29 @@ impl ContentHasher {
         if stored.parent.is_none() {
             seed ^= store_namespace(stored).0;
         }
+        match stored.tokens.words() {
+            Some(words) => {
+                for block in words.chunks_exact(4 * self.block_size).take(contents.blocks) {
+                    out.push(ContentHash(xxh3_64_with_seed(block, seed)));
+                    seed = CONTENT_SEED;
+                }
+            }
+            None => self.read_and_hash(stored, contents.blocks, seed, out),
+        }
+        if !stored.extra_keys.all_nil() {
+            fold_store_extras(stored, &mut out[start..]);
+        }
+        Ok(contents)
+    }
+
+    /// Hashes token ids out of the message, where the decoder did not write them down.
+    fn read_and_hash(&mut self, stored: &Stored<'_>, blocks: usize, mut seed: u64, out: &mut Vec<ContentHash>) {
         let mut tokens = stored.tokens.iter();
         self.words.clear();
         if self.mode == HashMode::Bigram {
             append(&mut self.words, 1, tokens.by_ref());
         }
-        for _ in 0..contents.blocks {
+        for _ in 0..blocks {
             append(&mut self.words, self.block_size, tokens.by_ref());
             out.push(ContentHash(xxh3_64_with_seed(&self.words, seed)));
             seed = CONTENT_SEED;
@@ -206,10 +223,6 @@ impl ContentHasher {
             self.words.copy_within(end - keep.., 0);
             self.words.truncate(keep);
         }
-        if !stored.extra_keys.all_nil() {
-            fold_store_extras(stored, &mut out[start..]);
-        }
-        Ok(contents)
     }
 
     fn check(&self, stored: &Stored<'_>) -> Result<StoreContents, StoreContentError> {

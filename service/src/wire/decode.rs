@@ -10,6 +10,7 @@ use super::fields::{self, EventError, Field, Fields};
 use super::hashes::WireHash;
 use super::limits::DecodeLimits;
 use super::msgpack::{Cursor, Head, ReadError};
+use super::token_room::TokenRoom;
 
 /// Why a whole payload could not be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -58,11 +59,25 @@ impl DecodeError {
 /// Allocates the lists of events and of skips, nothing else but `remaining_copy_counts`; memory is bounded by
 /// [`DecodeLimits::events_max`] and by a small multiple of the payload.
 pub fn decode_batch<'a>(payload: &'a [u8], limits: &DecodeLimits) -> Result<Batch<'a>, DecodeError> {
+    decode(payload, limits, &mut [])
+}
+
+/// Like [`decode_batch`], and writes the token ids into `room` as it reads them, as far as it goes: whoever hashes them need
+/// not read the message again. What the events say is the same.
+pub fn decode_batch_in<'a>(
+    payload: &'a [u8],
+    limits: &DecodeLimits,
+    room: &'a mut TokenRoom,
+) -> Result<Batch<'a>, DecodeError> {
+    decode(payload, limits, room.for_payload(payload.len()))
+}
+
+fn decode<'a>(payload: &'a [u8], limits: &DecodeLimits, room: &'a mut [u8]) -> Result<Batch<'a>, DecodeError> {
     if payload.len() > limits.payload_bytes_max {
         return Err(DecodeError::TooLong { bytes: payload.len(), max: limits.payload_bytes_max });
     }
     let mut at = Cursor::new(payload);
-    read_batch(&mut at, limits).map_err(|e| match e {
+    read_batch(&mut at, limits, room).map_err(|e| match e {
         BatchError::Broken => DecodeError::Broken { at: payload.len() - at.rest().len() },
         BatchError::Refused(e) => e,
     })
@@ -85,7 +100,7 @@ impl From<ReadError> for BatchError {
     }
 }
 
-fn read_batch<'a>(at: &mut Cursor<'a>, limits: &DecodeLimits) -> Result<Batch<'a>, BatchError> {
+fn read_batch<'a>(at: &mut Cursor<'a>, limits: &DecodeLimits, mut room: &'a mut [u8]) -> Result<Batch<'a>, BatchError> {
     let elements = at.array()?;
     if elements < 2 {
         return Err(BatchError::Refused(DecodeError::NotABatch));
@@ -100,7 +115,7 @@ fn read_batch<'a>(at: &mut Cursor<'a>, limits: &DecodeLimits) -> Result<Batch<'a
     for _ in 0..events {
         let start = *at;
         left.hashes_per_event_max = limits.hashes_per_event_max.min(left.hashes_per_batch_max);
-        match read_event(at, &left) {
+        match read_event(at, &left, &mut room) {
             Ok(event) => {
                 left.hashes_per_batch_max -= hashes(&event).min(left.hashes_per_batch_max);
                 batch.events.push(event);
@@ -156,17 +171,26 @@ fn read_rank(at: &mut Cursor<'_>) -> Result<Option<u32>, ReadError> {
 }
 
 /// Reads one event in one pass; on an error the cursor stands anywhere inside it.
-fn read_event<'a>(at: &mut Cursor<'a>, limits: &DecodeLimits) -> Result<Event<'a>, EventError> {
+fn read_event<'a>(
+    at: &mut Cursor<'a>,
+    limits: &DecodeLimits,
+    room: &mut &'a mut [u8],
+) -> Result<Event<'a>, EventError> {
     match at.head() {
-        Ok(Head::Array(len)) => read_array(at, len, limits),
-        Ok(Head::Map(pairs)) => read_map(at, pairs, limits),
+        Ok(Head::Array(len)) => read_array(at, len, limits, room),
+        Ok(Head::Map(pairs)) => read_map(at, pairs, limits, room),
         Ok(_) => Err(EventError::Skip(SkipReason::NotAnEvent, "")),
         Err(_) => Err(EventError::Broken),
     }
 }
 
 /// `[tag, field, ...]`.
-fn read_array<'a>(at: &mut Cursor<'a>, len: usize, limits: &DecodeLimits) -> Result<Event<'a>, EventError> {
+fn read_array<'a>(
+    at: &mut Cursor<'a>,
+    len: usize,
+    limits: &DecodeLimits,
+    room: &mut &'a mut [u8],
+) -> Result<Event<'a>, EventError> {
     let not_an_event = EventError::Skip(SkipReason::NotAnEvent, "");
     if len == 0 {
         return Err(not_an_event);
@@ -178,7 +202,7 @@ fn read_array<'a>(at: &mut Cursor<'a>, len: usize, limits: &DecodeLimits) -> Res
     let mut fields = Fields::default();
     for place in 0..len - 1 {
         match tag.places().get(place) {
-            Some(&field) => fields.read(field, at, limits)?,
+            Some(&field) => fields.read(field, at, limits, room)?,
             None => at.skip().map_err(|_| EventError::Broken)?,
         }
     }
@@ -186,10 +210,16 @@ fn read_array<'a>(at: &mut Cursor<'a>, len: usize, limits: &DecodeLimits) -> Res
 }
 
 /// `{"type": tag, field: value, ...}`, keys in any order.
-fn read_map<'a>(at: &mut Cursor<'a>, pairs: usize, limits: &DecodeLimits) -> Result<Event<'a>, EventError> {
+fn read_map<'a>(
+    at: &mut Cursor<'a>,
+    pairs: usize,
+    limits: &DecodeLimits,
+    room: &mut &'a mut [u8],
+) -> Result<Event<'a>, EventError> {
     let mut tag = None;
     let mut fields = Fields::default();
-    for _ in 0..pairs {
+    let usual = read_usual_pairs(at, pairs, limits, room, &mut tag, &mut fields)?;
+    for _ in usual..pairs {
         let key_start = *at;
         match at.head().map_err(|_| EventError::Broken)? {
             Head::Text(b"type") => match at.head().map_err(|_| EventError::Broken)? {
@@ -197,7 +227,7 @@ fn read_map<'a>(at: &mut Cursor<'a>, pairs: usize, limits: &DecodeLimits) -> Res
                 _ => return Err(EventError::Skip(SkipReason::BadField, "type")),
             },
             Head::Text(key) => match field_named(tag, key) {
-                Some(field) => fields.read(field, at, limits)?,
+                Some(field) => fields.read(field, at, limits, room)?,
                 None => at.skip().map_err(|_| EventError::Broken)?,
             },
             _ => {
@@ -209,14 +239,65 @@ fn read_map<'a>(at: &mut Cursor<'a>, pairs: usize, limits: &DecodeLimits) -> Res
     tag.ok_or(EventError::Skip(SkipReason::MissingField, "type"))?.event(fields)
 }
 
-/// The field with this name, if the event of this type has it; before the type is known, if any event has it.
-fn field_named(tag: Option<Tag>, key: &[u8]) -> Option<Field> {
-    let named = |fields: &[Field]| fields.iter().copied().find(|f| f.name().as_bytes() == key);
-    match tag {
-        Some(tag) => named(tag.fields()),
-        None => named(&fields::STORED).or_else(|| named(&fields::REMOVED)),
+/// Reads the pairs that a map begins with when it is written as the engines write it, in their order, and says how many.
+/// Each is compared whole with what it would be: the result is the same as by name, only sooner.
+#[inline(always)]
+fn read_usual_pairs<'a>(
+    at: &mut Cursor<'a>,
+    pairs: usize,
+    limits: &DecodeLimits,
+    room: &mut &'a mut [u8],
+    tag: &mut Option<Tag>,
+    fields: &mut Fields<'a>,
+) -> Result<usize, EventError> {
+    let mut read = 0;
+    if pairs == 0 {
+        return Ok(0);
     }
+    if at.literal(b"\xa4type\xabBlockStored") {
+        *tag = Some(Tag::Stored);
+    } else if at.literal(b"\xa4type\xacBlockRemoved") {
+        *tag = Some(Tag::Removed);
+    } else {
+        return Ok(0);
+    }
+    read += 1;
+    macro_rules! pair {
+        ($key:literal, $field:expr) => {
+            if read < pairs && at.literal($key) {
+                fields.read($field, at, limits, room)?;
+                read += 1;
+            }
+        };
+    }
+    pair!(b"\xacblock_hashes", Field::BlockHashes);
+    if let Some(Tag::Stored) = tag {
+        pair!(b"\xb1parent_block_hash", Field::ParentBlockHash);
+        pair!(b"\xa9token_ids", Field::TokenIds);
+        pair!(b"\xaablock_size", Field::BlockSize);
+        pair!(b"\xa7lora_id", Field::LoraId);
+    }
+    pair!(b"\xa6medium", Field::Medium);
+    if let Some(Tag::Stored) = tag {
+        pair!(b"\xa9lora_name", Field::LoraName);
+        pair!(b"\xaaextra_keys", Field::ExtraKeys);
+    }
+    pair!(b"\xa9group_idx", Field::GroupIdx);
+    if let Some(Tag::Stored) = tag {
+        pair!(b"\xb2kv_cache_spec_kind", Field::Kind);
+    }
+    Ok(read)
 }
+
+/// The field with this name, if the event of this type has it; before the type is known, if any event has it.
+#[inline]
+fn field_named(tag: Option<Tag>, key: &[u8]) -> Option<Field> {
+    let fields = tag.map_or(STORED | REMOVED, Tag::field_set);
+    Field::named(key).filter(|&field| fields & 1 << field as u32 != 0)
+}
+
+const STORED: u32 = fields::set_of(&fields::STORED);
+const REMOVED: u32 = fields::set_of(&fields::REMOVED);
 
 /// The known event types.
 #[derive(Clone, Copy)]
@@ -238,12 +319,12 @@ impl Tag {
         }
     }
 
-    fn fields(self) -> &'static [Field] {
+    fn field_set(self) -> u32 {
         match self {
-            Tag::Stored => &fields::STORED,
-            Tag::Removed => &fields::REMOVED,
-            Tag::AllCleared => &[],
-            Tag::TierCleared => &fields::TIER_CLEARED,
+            Tag::Stored => STORED,
+            Tag::Removed => REMOVED,
+            Tag::AllCleared => 0,
+            Tag::TierCleared => fields::set_of(&fields::TIER_CLEARED),
         }
     }
 
@@ -252,7 +333,8 @@ impl Tag {
         match self {
             Tag::Stored => &fields::STORED[..fields::STORED_PLACES],
             Tag::Removed => &fields::REMOVED[..fields::REMOVED_PLACES],
-            Tag::AllCleared | Tag::TierCleared => self.fields(),
+            Tag::AllCleared => &[],
+            Tag::TierCleared => &fields::TIER_CLEARED,
         }
     }
 

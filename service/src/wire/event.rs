@@ -86,6 +86,10 @@ impl SkipReason {
 
 /// One event.
 #[derive(Clone, PartialEq, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most events are stores, and a box for each would cost more than its room"
+)]
 pub enum Event<'a> {
     /// Blocks became available.
     Stored(Stored<'a>),

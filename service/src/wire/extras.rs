@@ -32,6 +32,9 @@ pub enum Extra<'a> {
     Opaque(&'a [u8]),
 }
 
+/// Marker of nil: nearly every entry is one.
+const NIL: u8 = 0xc0;
+
 /// The extra keys of one event.
 #[derive(Clone, Copy, Default)]
 pub struct ExtraKeys<'a> {
@@ -45,7 +48,9 @@ impl<'a> ExtraKeys<'a> {
     pub(crate) fn read(at: &mut Cursor<'a>, len: usize) -> Result<Self, ReadError> {
         let start = *at;
         let mut all_nil = true;
-        for _ in 0..len {
+        let nils = at.rest().iter().take(len).take_while(|&&marker| marker == NIL).count();
+        at.advance(nils);
+        for _ in nils..len {
             let entry = *at;
             match at.head()? {
                 Head::Nil => {}

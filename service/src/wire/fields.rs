@@ -75,7 +75,43 @@ pub(crate) const REMOVED_PLACES: usize = 5;
 /// `TierBlocksCleared`.
 pub(crate) const TIER_CLEARED: [Field; 1] = [Field::Medium];
 
+/// Fields as a set of bits.
+pub(crate) const fn set_of(fields: &[Field]) -> u32 {
+    let (mut set, mut i) = (0, 0);
+    while i < fields.len() {
+        set |= 1 << fields[i] as u32;
+        i += 1;
+    }
+    set
+}
+
 impl Field {
+    /// The field with this name on the wire. A match on constants: their lengths tell most of them apart.
+    #[inline]
+    pub(crate) fn named(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"block_hashes" => Field::BlockHashes,
+            b"parent_block_hash" => Field::ParentBlockHash,
+            b"token_ids" => Field::TokenIds,
+            b"block_size" => Field::BlockSize,
+            b"lora_id" => Field::LoraId,
+            b"medium" => Field::Medium,
+            b"lora_name" => Field::LoraName,
+            b"extra_keys" => Field::ExtraKeys,
+            b"group_idx" => Field::GroupIdx,
+            b"kv_cache_spec_kind" => Field::Kind,
+            b"kv_cache_spec_sliding_window" => Field::SlidingWindow,
+            b"locality" => Field::Locality,
+            b"ownership" => Field::Ownership,
+            b"session_id" => Field::SessionId,
+            b"lookahead_token_ids" => Field::Lookahead,
+            b"cache_salt" => Field::CacheSalt,
+            b"origin" => Field::Origin,
+            b"remaining_copy_counts" => Field::RemainingCopyCounts,
+            _ => return None,
+        })
+    }
+
     /// The name on the wire.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -126,12 +162,19 @@ pub(crate) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Reads the value of a field.
-    pub(crate) fn read(&mut self, field: Field, at: &mut Cursor<'a>, limits: &DecodeLimits) -> Result<(), EventError> {
+    #[inline(always)]
+    pub(crate) fn read(
+        &mut self,
+        field: Field,
+        at: &mut Cursor<'a>,
+        limits: &DecodeLimits,
+        room: &mut &'a mut [u8],
+    ) -> Result<(), EventError> {
         let reader = Reader { field, limits };
         match field {
             Field::BlockHashes => self.hashes = Some(reader.hashes(at)?),
             Field::ParentBlockHash => self.parent = Some(reader.parent(at)?),
-            Field::TokenIds => self.tokens = Some(reader.tokens(at)?),
+            Field::TokenIds => self.tokens = Some(reader.tokens(at, room)?),
             Field::BlockSize => self.block_size = Some(reader.number(at)?.ok_or(reader.bad())?),
             Field::LoraId => self.lora_id = reader.lora_id(at)?,
             Field::Medium => self.medium = reader.text(at)?,
@@ -211,9 +254,9 @@ impl Reader<'_> {
         read_hash(at).map(Some).map_err(|e| self.error(e))
     }
 
-    fn tokens<'a>(self, at: &mut Cursor<'a>) -> Result<Tokens<'a>, EventError> {
+    fn tokens<'a>(self, at: &mut Cursor<'a>, room: &mut &'a mut [u8]) -> Result<Tokens<'a>, EventError> {
         let len = self.length(at, self.limits.tokens_per_event_max)?;
-        Tokens::read(at, len).map_err(|e| match e {
+        Tokens::read(at, len, room).map_err(|e| match e {
             TokenError::Read(e) => self.error(e),
             TokenError::OutOfRange => self.skip(SkipReason::TokenOutOfRange),
             TokenError::BrokenBigrams => self.skip(SkipReason::BrokenBigrams),
@@ -229,11 +272,15 @@ impl Reader<'_> {
     }
 
     /// Whether the next value is nil, which is then read.
+    #[inline]
     fn nil(self, at: &mut Cursor<'_>) -> Result<bool, EventError> {
-        match at.expect(|h| (h == Head::Nil).then_some(())) {
-            Ok(()) => Ok(true),
-            Err(ReadError::WrongType) => Ok(false),
-            Err(ReadError::Broken) => Err(EventError::Broken),
+        match at.rest().first() {
+            Some(0xc0) => {
+                at.advance(1);
+                Ok(true)
+            }
+            Some(_) => Ok(false),
+            None => Err(EventError::Broken),
         }
     }
 
@@ -246,6 +293,13 @@ impl Reader<'_> {
     }
 
     fn text<'a>(self, at: &mut Cursor<'a>) -> Result<Option<&'a str>, EventError> {
+        // What nearly every text field is.
+        if self.nil(at)? {
+            return Ok(None);
+        }
+        if self.limits.text_bytes_max >= 3 && at.literal(b"\xa3GPU") {
+            return Ok(Some("GPU"));
+        }
         match at.head().map_err(|e| self.error(e))? {
             Head::Nil => Ok(None),
             Head::Text(t) if t.len() > self.limits.text_bytes_max => Err(self.skip(SkipReason::OverLimit)),

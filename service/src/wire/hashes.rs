@@ -46,21 +46,41 @@ pub(crate) fn read_hash<'a>(at: &mut Cursor<'a>) -> Result<WireHash<'a>, ReadErr
     })
 }
 
+/// Bytes of the form that nearly every hash has: an integer of eight bytes, whose sign does not matter.
+const WIDE_BYTES: usize = 9;
+
+/// Whether a value of [`WIDE_BYTES`] is of that form.
+#[inline]
+fn is_wide(value: &[u8; WIDE_BYTES]) -> bool {
+    matches!(value[0], 0xcf | 0xd3)
+}
+
+#[inline]
+fn wide_name(value: &[u8; WIDE_BYTES]) -> EngineHash {
+    let [_, bits @ ..] = value;
+    EngineHash(u64::from_be_bytes(*bits))
+}
+
 /// The block hashes of one event.
 #[derive(Clone, Copy, Default)]
 pub struct Hashes<'a> {
     raw: &'a [u8],
     len: usize,
+    /// Every hash is an integer of eight bytes.
+    all_wide: bool,
 }
 
 impl<'a> Hashes<'a> {
     /// Reads `len` values that a head announced, checking each.
     pub(crate) fn read(at: &mut Cursor<'a>, len: usize) -> Result<Self, ReadError> {
         let start = *at;
-        for _ in 0..len {
+        let (values, _) = at.rest().as_chunks::<WIDE_BYTES>();
+        let wide = values.iter().take(len).take_while(|value| is_wide(value)).count();
+        at.advance(WIDE_BYTES * wide);
+        for _ in wide..len {
             read_hash(at)?;
         }
-        Ok(Self { raw: start.until(at), len })
+        Ok(Self { raw: start.until(at), len, all_wide: wide == len })
     }
 
     /// How many.
@@ -83,9 +103,21 @@ impl<'a> Hashes<'a> {
         WireHashes { at: Cursor::new(self.raw), left: self.len }
     }
 
+    /// Appends the first `count` names, or all if there are fewer. Allocates where `out` must grow.
+    pub fn append_to(&self, count: usize, out: &mut Vec<EngineHash>) {
+        if self.all_wide {
+            let (values, _) = self.raw.as_chunks::<WIDE_BYTES>();
+            out.extend(values.iter().take(count).map(wide_name));
+        } else {
+            out.extend(self.iter().take(count));
+        }
+    }
+
     /// The names in a vector. Allocates.
     pub fn to_vec(&self) -> Vec<EngineHash> {
-        self.iter().collect()
+        let mut names = Vec::with_capacity(self.len);
+        self.append_to(self.len, &mut names);
+        names
     }
 }
 
@@ -142,7 +174,27 @@ mod tests {
         let hashes = Hashes::read(&mut at, 4).unwrap();
         assert_eq!(hashes.to_vec(), [u64::MAX, u64::MAX, 0x0b, u64::MAX - 1].map(EngineHash));
         assert_eq!(hashes.iter().len(), 4);
+        assert!(hashes.iter().eq(hashes.to_vec()));
         assert!(at.rest().is_empty());
+    }
+
+    #[test]
+    fn wide_integers_are_the_same_names_in_a_row_and_one_by_one() {
+        let names: Vec<u64> = (0..9u64).map(|n| n.wrapping_mul(u64::MAX / 7)).collect();
+        for narrow in 0..=names.len() {
+            let mut bytes = Vec::new();
+            for (i, name) in names.iter().enumerate() {
+                bytes.push(if i == narrow { 5 } else { [0xcf, 0xd3][i % 2] });
+                if i != narrow {
+                    bytes.extend(name.to_be_bytes());
+                }
+            }
+            let hashes = Hashes::read(&mut Cursor::new(&bytes), names.len()).unwrap();
+            assert!(hashes.iter().eq(hashes.to_vec()));
+            let mut some = Vec::new();
+            hashes.append_to(4, &mut some);
+            assert_eq!(some, hashes.to_vec()[..4]);
+        }
     }
 
     #[test]

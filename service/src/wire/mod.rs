@@ -25,11 +25,12 @@ mod remembered;
 mod scheme;
 #[cfg(test)]
 mod testing;
+mod token_room;
 mod tokens;
 mod verify;
 
 pub use content::{CONTENT_SEED, ContentHasher, HashMode, MultimodalItem, Prompt, StoreContentError, StoreContents};
-pub use decode::{DecodeError, decode_batch};
+pub use decode::{DecodeError, decode_batch, decode_batch_in};
 pub use event::{Batch, Cleared, Event, Removed, Skip, SkipReason, Stored};
 pub use extras::{Entry, Extra, ExtraKeys};
 pub use frames::{FrameError, FrameLimits, LiveMessage, ReplayReply, parse_live, parse_replay, replay_request};
@@ -37,5 +38,6 @@ pub use hashes::{Hashes, WireHash, WireHashes};
 pub use limits::DecodeLimits;
 pub use namespace::{Namespace, store_namespace};
 pub use scheme::SchemeError;
+pub use token_room::TokenRoom;
 pub use tokens::{TokenIter, Tokens};
 pub use verify::{HashScheme, Unverifiable, Verdict, Verifier};

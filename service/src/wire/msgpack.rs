@@ -48,6 +48,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The bytes between `self` and `later`, a cursor over the same message further on.
+    #[inline]
     pub(crate) fn until(&self, later: &Cursor<'a>) -> &'a [u8] {
         &self.rest[..self.rest.len() - later.rest.len()]
     }
@@ -167,7 +168,24 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Steps over bytes that were looked at in [`Self::rest`].
+    #[inline]
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        self.rest = &self.rest[bytes..];
+    }
+
+    /// Steps over these very bytes; the cursor stays where it was if others come next.
+    #[inline(always)]
+    pub(crate) fn literal<const N: usize>(&mut self, bytes: &[u8; N]) -> bool {
+        let found = self.rest.first_chunk::<N>() == Some(bytes);
+        if found {
+            self.advance(N);
+        }
+        found
+    }
+
     /// Reads the head of an array: how many values follow.
+    #[inline]
     pub(crate) fn array(&mut self) -> Result<usize, ReadError> {
         self.expect(|h| if let Head::Array(n) = h { Some(n) } else { None })
     }

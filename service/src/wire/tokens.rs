@@ -2,6 +2,7 @@
 //! tokens here: `n` pairs stand for `n + 1` tokens.
 
 use super::msgpack::{Cursor, Head, ReadError};
+use super::token_room::fill;
 use core::fmt;
 
 /// Why a token field could not be read.
@@ -25,21 +26,33 @@ impl From<ReadError> for TokenError {
 #[derive(Clone, Copy, Default)]
 pub struct Tokens<'a> {
     raw: &'a [u8],
+    words: &'a [u8],
     units: usize,
     bigram: bool,
 }
 
 impl<'a> Tokens<'a> {
-    /// Reads `units` values that a head announced, checking each.
-    pub(crate) fn read(at: &mut Cursor<'a>, units: usize) -> Result<Self, TokenError> {
+    /// Reads `units` values that a head announced, checking each. Plain tokens are written into `room`, where it has room for
+    /// them, and the rest of it is left there.
+    pub(crate) fn read(at: &mut Cursor<'a>, units: usize, room: &mut &'a mut [u8]) -> Result<Self, TokenError> {
         let start = *at;
-        let bigram = units > 0 && matches!(at.clone().head()?, Head::Array(_));
+        let bigram = units > 0 && matches!(at.rest().first(), Some(0x90..=0x9f | 0xdc | 0xdd));
+        let mut words: &[u8] = &[];
         if bigram {
-            check_pairs(at, units)?
+            check_pairs(at, units)?;
+        } else if let Some(bytes) = units.checked_mul(4).filter(|&bytes| bytes > 0 && bytes <= room.len()) {
+            fill(at, units, room)?;
+            let (own, rest) = core::mem::take(room).split_at_mut(bytes);
+            (words, *room) = (own, rest);
         } else {
-            check_plain(at, units)?
+            check_plain(at, units)?;
         }
-        Ok(Self { raw: start.until(at), units, bigram })
+        Ok(Self { raw: start.until(at), words, units, bigram })
+    }
+
+    /// The tokens as little-endian words, one after another, if the decoder wrote them down.
+    pub(crate) fn words(&self) -> Option<&'a [u8]> {
+        (!self.words.is_empty()).then_some(self.words)
     }
 
     /// Elements of the field: tokens, or pairs of a bigram tree. What the engine's block size counts.
@@ -96,7 +109,7 @@ fn check_pairs(at: &mut Cursor<'_>, units: usize) -> Result<(), TokenError> {
 }
 
 #[inline]
-fn read_token(at: &mut Cursor<'_>) -> Result<u32, TokenError> {
+pub(super) fn read_token(at: &mut Cursor<'_>) -> Result<u32, TokenError> {
     match at.head()? {
         Head::Unsigned(v) => u32::try_from(v).map_err(|_| TokenError::OutOfRange),
         Head::Signed(_) => Err(TokenError::OutOfRange),
@@ -161,7 +174,7 @@ mod tests {
     use super::*;
 
     fn tokens(bytes: &[u8], units: usize) -> Result<Tokens<'_>, TokenError> {
-        Tokens::read(&mut Cursor::new(bytes), units)
+        Tokens::read(&mut Cursor::new(bytes), units, &mut &mut [][..])
     }
 
     #[test]

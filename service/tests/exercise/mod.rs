@@ -1,8 +1,8 @@
 //! What must hold for any bytes at all: the mutation test and the fuzz target both call this.
 
 use kvatlas_service::wire::{
-    Batch, ContentHasher, DecodeLimits, Event, FrameLimits, HashMode, Namespace, Prompt, Stored, decode_batch,
-    parse_live, parse_replay, store_namespace,
+    Batch, ContentHasher, DecodeLimits, Event, FrameLimits, HashMode, Namespace, Prompt, Stored, TokenRoom,
+    decode_batch, decode_batch_in, parse_live, parse_replay, store_namespace,
 };
 
 /// Reads `bytes` as a payload and as frames, and everything that was read as content. Panics where a promise is broken.
@@ -15,9 +15,15 @@ pub fn any_bytes(bytes: &[u8]) -> usize {
         bounded(bytes, &batch);
         assert!(batch.events.len() <= 8);
     }
-    let Ok(batch) = decode_batch(bytes, &DecodeLimits::default()) else { return 0 };
+    // With room for tokens a message says the same.
+    let mut room = TokenRoom::default();
+    let with_room = decode_batch_in(bytes, &DecodeLimits::default(), &mut room);
+    let without = decode_batch(bytes, &DecodeLimits::default());
+    assert_eq!(with_room, without);
+    let Ok(batch) = with_room else { return 0 };
     bounded(bytes, &batch);
-    batch.events.iter().for_each(|event| {
+    let events = batch.events.iter().chain(without.iter().flat_map(|batch| &batch.events));
+    events.for_each(|event| {
         if let Event::Stored(stored) = event {
             contents(stored)
         }

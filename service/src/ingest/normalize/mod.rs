@@ -155,7 +155,8 @@ impl Normalizer {
                 if let Some(check) = &mut self.hash_check {
                     check.see(stored, &mut self.counters);
                 }
-                let names: Vec<_> = stored.hashes.iter().take(found.blocks).collect();
+                let mut names = Vec::with_capacity(found.blocks);
+                stored.hashes.append_to(found.blocks, &mut names);
                 self.store(tier, stored, names, contents, out);
             }
             Err(StoreContentError::NoTokens) => self.placeholder(tier, stored, out),
