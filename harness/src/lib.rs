@@ -3,7 +3,9 @@
 //! [`kvrec`] and [`sidecar`] read a recording and the engine's truth beside it, [`recording`] puts them together, [`verify`]
 //! plays them through the real decoder, cursor, normalizer and index.
 
+pub mod indexers;
 pub mod kvrec;
+pub mod ladder;
 pub mod recording;
 pub mod sidecar;
 pub mod verify;

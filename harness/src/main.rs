@@ -1,13 +1,16 @@
 //! `kvatlas-harness`.
 
 use clap::{Parser, Subcommand};
+use kvatlas_harness::indexers::Choice;
+use kvatlas_harness::ladder::counting::Counting;
+use kvatlas_harness::ladder::{LadderArguments, child, memory, tape};
 use kvatlas_harness::verify::{Report, Rule, verify};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Counting = Counting;
 
 /// The workbench of KV Atlas.
 #[derive(Parser)]
@@ -26,18 +29,48 @@ enum Command {
         /// Recordings, each with its `.json` beside it. Without any: all of corpora/recordings.
         files: Vec<PathBuf>,
     },
+    /// Measure indexers side by side: an open-loop throughput ladder on pinned cores, memory, churn, exactness.
+    ///
+    /// Exits with 1 if an answer is wrong where none may be, with 2 if it cannot run.
+    Ladder(Box<LadderArguments>),
+    /// One trial, asked for on standard input: what `ladder` starts.
+    #[command(hide = true)]
+    LadderTrial {
+        /// The tape.
+        tape: PathBuf,
+    },
+    /// Weighs one indexer: what `ladder --mode memory` starts.
+    #[command(hide = true)]
+    LadderMemory {
+        /// The tape.
+        tape: PathBuf,
+        /// The indexer.
+        #[arg(value_enum)]
+        indexer: Choice,
+    },
 }
 
 fn main() -> ExitCode {
-    let Command::Verify { files } = Arguments::parse().command;
-    match run(files) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
+    let result = match Arguments::parse().command {
+        Command::Verify { files } => run(files).map(|exact| u8::from(!exact)),
+        Command::Ladder(arguments) => {
+            kvatlas_harness::ladder::run(*arguments).map(|exact| u8::from(!exact)).map_err(Into::into)
+        }
+        Command::LadderTrial { tape } => child::answer(&tape).map_err(Into::into),
+        Command::LadderMemory { tape, indexer } => weigh(&tape, indexer).map(|()| 0),
+    };
+    result.map_or_else(
+        |error| {
             eprintln!("kvatlas-harness: {error}");
             ExitCode::from(2)
-        }
-    }
+        },
+        ExitCode::from,
+    )
+}
+
+fn weigh(path: &Path, indexer: Choice) -> Result<(), Box<dyn std::error::Error>> {
+    let result = memory::weigh(indexer, &tape::Tape::load(path)?)?;
+    Ok(serde_json::to_writer(io::stdout().lock(), &result)?)
 }
 
 fn run(mut files: Vec<PathBuf>) -> Result<bool, Box<dyn std::error::Error>> {

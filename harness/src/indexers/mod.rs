@@ -1,0 +1,91 @@
+//! What the ladder drives: an indexer as writing lanes and readers. The harness adds one baseline of its own, [`positional`].
+
+mod adapters;
+pub mod positional;
+
+use kvatlas_index::{ContentHash, EngineHash, HolderDepth};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The one thread that applies the events of its workers.
+pub trait EventLane: Send {
+    /// Consecutive blocks after `parent`, or from position 0 on.
+    fn store(&mut self, worker: u32, parent: Option<EngineHash>, names: &[EngineHash], contents: &[ContentHash]);
+    /// One copy of each name goes.
+    fn remove(&mut self, worker: u32, names: &[EngineHash]);
+    /// Everything of a worker goes.
+    fn clear(&mut self, worker: u32);
+}
+
+/// A thread that looks up.
+pub trait QueryLane: Send {
+    /// Appends every worker with at least one leading block, in any order. `rank` is the worker's number.
+    fn lookup(&mut self, query: &[ContentHash], out: &mut Vec<HolderDepth>);
+}
+
+/// An indexer, ready: its lanes and what it tells about itself.
+pub struct Indexer {
+    /// Writing lanes; worker `w` belongs to lane `w % lanes`.
+    pub events: Vec<Box<dyn EventLane>>,
+    /// Readers.
+    pub queries: Vec<Box<dyn QueryLane>>,
+    /// Figures of its own, by name; callable at any time.
+    pub figures: Box<dyn Fn() -> BTreeMap<String, u64> + Send + Sync>,
+    /// Whether its answers have to equal the oracle's.
+    pub exact: bool,
+    /// Whether it keeps memory in mappings of its own, beside the allocator.
+    pub maps_memory: bool,
+}
+
+/// Which indexer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Choice {
+    /// The chain index of this repository.
+    Kvatlas,
+    /// The baseline of this harness: one entry for each position and content.
+    Positional,
+    /// The oracle behind one lock.
+    Reference,
+    /// Reads its operations and does nothing: what the ladder itself costs.
+    Null,
+}
+
+impl Choice {
+    /// Those that are compared unless others are named.
+    pub fn defaults() -> Vec<Choice> {
+        vec![Choice::Kvatlas, Choice::Positional]
+    }
+
+    /// As it is written on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Choice::Kvatlas => "kvatlas",
+            Choice::Positional => "positional",
+            Choice::Reference => "reference",
+            Choice::Null => "null",
+        }
+    }
+}
+
+/// What an indexer has to serve.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    /// Workers, numbered from 0.
+    pub workers: u32,
+    /// Writing threads.
+    pub event_lanes: usize,
+    /// Reading threads.
+    pub query_lanes: usize,
+}
+
+/// Why an indexer cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexerError {
+    /// Its settings are refused.
+    #[error("kvatlas: {0}")]
+    Config(#[from] kvatlas_index::ConfigError),
+    /// A worker cannot be opened.
+    #[error("kvatlas: {0}")]
+    Index(#[from] kvatlas_index::IndexError),
+}

@@ -1,0 +1,151 @@
+//! Serving threads: each takes the operation that was scheduled first out of its queues, applies it, and writes down when it
+//! began and ended.
+
+use super::clock::{Clock, Gaps};
+use super::issuer::Ticket;
+use super::measure::Served;
+use super::tape::{Operation, Step, Tape};
+use crate::indexers::{EventLane, QueryLane};
+use kvatlas_index::HolderDepth;
+use rtrb::Consumer;
+use std::time::Instant;
+
+/// Operations between two readings of the clock while there is nothing to do.
+const IDLE_SPINS: u32 = 16;
+
+/// One serving thread: an event lane, a query lane, or both.
+pub struct Lane {
+    events: Option<Box<dyn EventLane>>,
+    queries: Option<Box<dyn QueryLane>>,
+    answer: Vec<HolderDepth>,
+    /// Lines of all answers: keeps the work from being optimised away, and tells a wrong indexer.
+    pub lines: u64,
+}
+
+/// What a lane did in the window.
+#[derive(Debug)]
+pub struct Shift {
+    /// Every operation, in the order it was served.
+    pub served: Vec<Served>,
+    /// Pauses of the spin while it was idle.
+    pub gaps_ns: u64,
+    /// Whether it gave up with operations left.
+    pub gave_up: bool,
+}
+
+/// When a lane is to serve.
+#[derive(Clone, Copy, Debug)]
+pub struct Hours {
+    /// The trial's clock.
+    pub clock: Clock,
+    /// The drain ends here, done or not: a trial of an indexer that cannot keep up has to end, too.
+    pub give_up_ns: u64,
+}
+
+impl Lane {
+    /// A lane with its roles.
+    pub fn new(events: Option<Box<dyn EventLane>>, queries: Option<Box<dyn QueryLane>>) -> Self {
+        Self { events, queries, answer: Vec::with_capacity(4096), lines: 0 }
+    }
+
+    /// Applies the events of a stretch of the tape that belong to event lane `lane` of `lanes`, as fast as it goes. Returns
+    /// their block operations.
+    pub fn warm(&mut self, tape: &Tape, operations: &[Operation], lane: usize, lanes: usize) -> u64 {
+        let mine = |o: &&Operation| o.is_event() && o.worker as usize % lanes == lane;
+        operations.iter().filter(mine).fold(0, |sum, operation| {
+            self.apply(operation, tape.step(operation));
+            sum + operation.block_ops()
+        })
+    }
+
+    /// Serves until every issuer is done and every queue is empty, or it is time to give up.
+    pub fn serve(
+        &mut self,
+        tape: &Tape,
+        operations: &[Operation],
+        mut queues: Vec<Consumer<Ticket>>,
+        expected: usize,
+        hours: Hours,
+    ) -> Shift {
+        // Touched before the window: a page fault in it would be charged to an operation.
+        let mut served = vec![Served { operation: 1, start_ns: 1, end_ns: 1 }; expected];
+        served.clear();
+        let mut gaps = Gaps::default();
+        loop {
+            let over = queues.iter().all(Consumer::is_abandoned);
+            let Some(ticket) = take_earliest(&mut queues) else {
+                if over {
+                    return Shift { served, gaps_ns: gaps.total_ns, gave_up: false };
+                }
+                idle(&mut gaps);
+                continue;
+            };
+            let operation = &operations[ticket as usize];
+            let start_ns = hours.clock.now_ns();
+            self.apply(operation, tape.step(operation));
+            let end_ns = hours.clock.now_ns();
+            served.push(Served { operation: ticket, start_ns, end_ns });
+            gaps.interrupt();
+            if end_ns > hours.give_up_ns {
+                return Shift { served, gaps_ns: gaps.total_ns, gave_up: true };
+            }
+        }
+    }
+
+    #[inline]
+    fn apply(&mut self, operation: &Operation, step: Step<'_>) {
+        match (step, &mut self.events, &mut self.queries) {
+            (Step::Lookup(query), _, Some(queries)) => {
+                self.answer.clear();
+                queries.lookup(query, &mut self.answer);
+                self.lines += self.answer.len() as u64;
+            }
+            (Step::Store { parent, names, contents }, Some(events), _) => {
+                events.store(operation.worker, parent, names, contents);
+            }
+            (Step::Remove(names), Some(events), _) => events.remove(operation.worker, names),
+            (Step::Clear, Some(events), _) => events.clear(operation.worker),
+            (_, None, _) | (Step::Lookup(_), _, None) => unreachable!("operations are wired to lanes of their role"),
+        }
+    }
+
+    /// Answers one prompt, for checks after the window.
+    pub fn answer(&mut self, query: &[kvatlas_index::ContentHash]) -> Option<&mut Vec<HolderDepth>> {
+        self.answer.clear();
+        self.queries.as_mut()?.lookup(query, &mut self.answer);
+        Some(&mut self.answer)
+    }
+}
+
+/// Tickets rise with their deadlines: the smallest was due first.
+#[inline]
+fn take_earliest(queues: &mut [Consumer<Ticket>]) -> Option<Ticket> {
+    if let [only] = queues {
+        return only.pop().ok();
+    }
+    let heads = queues.iter().enumerate().filter_map(|(i, q)| Some((*q.peek().ok()?, i)));
+    let (_, earliest) = heads.min()?;
+    queues[earliest].pop().ok()
+}
+
+#[inline]
+fn idle(gaps: &mut Gaps) {
+    (0..IDLE_SPINS).for_each(|_| std::hint::spin_loop());
+    gaps.tick(Instant::now());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_operation_that_was_due_first_is_taken_first() {
+        let (mut a, from_a) = rtrb::RingBuffer::new(4);
+        let (mut b, from_b) = rtrb::RingBuffer::new(4);
+        [1, 4].into_iter().for_each(|t| a.push(t).unwrap());
+        [2, 3].into_iter().for_each(|t| b.push(t).unwrap());
+        let mut queues = [from_a, from_b];
+        let taken: Vec<Ticket> = std::iter::from_fn(|| take_earliest(&mut queues)).collect();
+        assert_eq!(taken, [1, 2, 3, 4]);
+    }
+}

@@ -1,0 +1,410 @@
+//! One trial: an indexer in a fresh process, filled from the tape's warm part, then offered a rate for a window.
+
+use super::check::{self, Checked};
+use super::clock::Clock;
+use super::disturbance::{self, Disturbance, Evidence, Watch};
+use super::issuer::{Issued, Wiring};
+use super::lane::{Hours, Lane, Shift};
+use super::layout::{Layout, Role};
+use super::measure::{Latencies, Nanoseconds, Quantiles, Times};
+use super::pace::{Arrivals, Offer, Pace, PaceError};
+use super::search::Verdict;
+use super::tape::{Kind, Operation, Tape};
+use crate::indexers::{Choice, Indexer, IndexerError, Needs};
+use core_affinity::CoreId;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+/// The issue span may be this much of the window.
+pub const ISSUE_SPAN_MAX: f64 = 1.01;
+/// Part of the offered rate that has to be done for a rate to count as sustained.
+pub const SUSTAINED_SHARE: f64 = 0.99;
+/// Operations that may wait in one queue.
+pub const QUEUE_LEN: usize = 1 << 20;
+/// The drain may take this many windows, and at least [`DRAIN_MIN`].
+const DRAIN_WINDOWS: u32 = 4;
+/// The drain may take at least this long.
+const DRAIN_MIN: Duration = Duration::from_secs(1);
+/// From the last thread's readiness to the first deadline.
+const LEAD: Duration = Duration::from_millis(5);
+
+/// What a trial is to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrialSpec {
+    /// The indexer.
+    pub indexer: Choice,
+    /// Cores.
+    pub layout: Layout,
+    /// Whether threads are pinned; only tests leave them free.
+    pub pin: bool,
+    /// What is offered.
+    pub offer: Offer,
+    /// Prompts that are compared with the oracle after the drain; 0 for none.
+    pub check_prompts: usize,
+}
+
+/// Why a trial could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum TrialError {
+    /// The offer cannot be issued.
+    #[error(transparent)]
+    Pace(#[from] PaceError),
+    /// The indexer cannot be made.
+    #[error(transparent)]
+    Indexer(#[from] IndexerError),
+    /// A thread panicked.
+    #[error("a thread of the trial panicked")]
+    Panicked,
+}
+
+/// Hashes by what was done with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockOps {
+    /// Hashes of lookups.
+    pub requested: u64,
+    /// Blocks of store events.
+    pub stored: u64,
+    /// Names of removal events.
+    pub removed: u64,
+}
+
+impl BlockOps {
+    /// Counts a stretch of the tape.
+    pub fn of(tape: &Tape, range: std::ops::Range<usize>) -> Self {
+        let mut sum = Self::default();
+        tape.operations[range].iter().for_each(|operation| sum.count(operation));
+        sum
+    }
+
+    /// Counts one operation.
+    pub fn count(&mut self, operation: &Operation) {
+        *match operation.kind {
+            Kind::Lookup => &mut self.requested,
+            Kind::StoreRoot | Kind::StoreAfter => &mut self.stored,
+            Kind::Remove | Kind::Clear => &mut self.removed,
+        } += operation.block_ops();
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.requested + self.stored + self.removed
+    }
+}
+
+/// What a trial measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrialResult {
+    /// What was done.
+    pub spec: TrialSpec,
+    /// Length of the window, in nanoseconds.
+    pub window_ns: u64,
+    /// From the first deadline to the last issue, in nanoseconds.
+    pub issue_span_ns: u64,
+    /// Whether the issue span is within [`ISSUE_SPAN_MAX`] of the window and no queue was full.
+    pub valid: bool,
+    /// Operations that found their queue full.
+    pub overflow: u64,
+    /// How late operations went out.
+    pub issue_lateness: Quantiles,
+    /// What was offered.
+    pub block_ops: BlockOps,
+    /// Of that, what was done until the trial ended.
+    pub done: BlockOps,
+    /// Operations offered.
+    pub operations: u64,
+    /// Whether a lane gave up draining.
+    pub gave_up: bool,
+    /// From the first deadline to the last completion, drain included, in nanoseconds.
+    pub completed_ns: u64,
+    /// Block operations done in a second, drain included.
+    pub completed_rate: f64,
+    /// How it did at this rate.
+    pub verdict: Verdict,
+    /// Lookups.
+    pub lookups: Latencies,
+    /// Events; `scheduled_to_done` is their lag.
+    pub events: Latencies,
+    /// Time spent in lookups, in nanoseconds.
+    pub lookup_busy_ns: u64,
+    /// Time spent in events, in nanoseconds.
+    pub event_busy_ns: u64,
+    /// Stored and removed blocks for each second of processor time that events took.
+    pub event_block_ops_per_cpu_s: f64,
+    /// Lines of all answers.
+    pub answer_lines: u64,
+    /// Block operations of the warm part, and how long they took in nanoseconds.
+    pub warm: (u64, u64),
+    /// What the indexer says about itself after the window, and how much of it came in the window.
+    pub figures: BTreeMap<String, (u64, i64)>,
+    /// What was seen of each pinned core.
+    pub evidence: Vec<Evidence>,
+    /// Why the trial does not count, if it does not.
+    pub disturbance: Option<Disturbance>,
+    /// Comparison with the oracle, if asked for.
+    pub checked: Option<Checked>,
+}
+
+/// What one thread brings home.
+enum Outcome {
+    Issuer(Issued, Evidence),
+    Lane(Box<Lane>, Shift, Evidence),
+}
+
+/// Runs a trial in this process.
+pub fn run(spec: &TrialSpec, tape: &Tape) -> Result<TrialResult, TrialError> {
+    let pace = Pace::new(tape, &spec.offer)?;
+    let roles = spec.layout.roles();
+    let needs =
+        Needs { workers: tape.workers, event_lanes: spec.layout.events.len(), query_lanes: spec.layout.queries.len() };
+    let indexer = Indexer::build(spec.indexer, &needs)?;
+    let (lanes, figures, exact) = (split(indexer.events, indexer.queries, &roles), indexer.figures, indexer.exact);
+    let queue_len = if spec.offer.arrivals == Arrivals::AtOnce { pace.range.len() } else { QUEUE_LEN };
+    let wiring = Wiring::new(tape, &pace, &spec.layout, &roles, queue_len.max(1));
+    let mut stage = Stage { spec, tape, pace: &pace, roles: &roles, before: BTreeMap::new(), warm: (0, 0) };
+    let (outcomes, mut lanes) = stage.play(lanes, wiring, &*figures)?;
+    let mut result = stage.result(&outcomes, &*figures);
+    result.answer_lines = lanes.iter().map(|l| l.lines).sum();
+    if spec.check_prompts > 0 && result.overflow == 0 && !result.gave_up {
+        result.checked = check::compare(tape, pace.range.end, spec.check_prompts, exact, &mut lanes);
+    }
+    Ok(result)
+}
+
+fn split(
+    events: Vec<Box<dyn crate::indexers::EventLane>>,
+    queries: Vec<Box<dyn crate::indexers::QueryLane>>,
+    roles: &[Role],
+) -> Vec<Lane> {
+    let (mut events, mut queries): (Vec<_>, Vec<_>) =
+        (events.into_iter().map(Some).collect(), queries.into_iter().map(Some).collect());
+    let lane =
+        |role: &Role| Lane::new(role.event.and_then(|i| events[i].take()), role.query.and_then(|i| queries[i].take()));
+    roles.iter().map(lane).collect()
+}
+
+/// What the threads of a trial share.
+struct Stage<'a> {
+    spec: &'a TrialSpec,
+    tape: &'a Tape,
+    pace: &'a Pace,
+    roles: &'a [Role],
+    before: BTreeMap<String, u64>,
+    warm: (u64, u64),
+}
+
+type Figures<'a> = &'a (dyn Fn() -> BTreeMap<String, u64> + Send + Sync);
+
+impl Stage<'_> {
+    /// Fills the indexer, then lets issuers and lanes run through the window.
+    fn play(
+        &mut self,
+        lanes: Vec<Lane>,
+        wiring: Wiring,
+        figures: Figures<'_>,
+    ) -> Result<(Vec<Outcome>, Vec<Lane>), TrialError> {
+        let begun = Instant::now();
+        let (lanes, warmed) = self.fill(lanes)?;
+        self.warm = (warmed, begun.elapsed().as_nanos() as u64);
+        self.before = figures();
+        let ready = Barrier::new(self.spec.layout.issuers.len() + lanes.len() + 1);
+        let clock = std::sync::OnceLock::new();
+        let clock_of = || {
+            ready.wait();
+            *clock.get_or_init(|| Clock::starting_in(LEAD))
+        };
+        let this: &Stage<'_> = self;
+        let outcomes = std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (issuer, &core) in wiring.issuers.into_iter().zip(&this.spec.layout.issuers) {
+                threads.push(scope.spawn(move || {
+                    let watch = Watch::begin(core, this.pin(core));
+                    let issued = issuer.run(this.pace, &clock_of());
+                    let evidence = watch.end(issued.gaps_ns);
+                    Outcome::Issuer(issued, evidence)
+                }));
+            }
+            let serving = lanes.into_iter().zip(wiring.consumers).zip(wiring.expected).zip(this.roles);
+            for (((mut lane, queues), expected), role) in serving {
+                threads.push(scope.spawn(move || {
+                    let watch = Watch::begin(role.core, this.pin(role.core));
+                    let hours = Hours { clock: clock_of(), give_up_ns: this.give_up_ns() };
+                    let operations = &this.tape.operations[this.pace.range.clone()];
+                    let shift = lane.serve(this.tape, operations, queues, expected, hours);
+                    let evidence = watch.end(shift.gaps_ns);
+                    Outcome::Lane(Box::new(lane), shift, evidence)
+                }));
+            }
+            clock_of();
+            threads.into_iter().map(|t| t.join().map_err(|_| TrialError::Panicked)).collect::<Result<Vec<_>, _>>()
+        })?;
+        Ok(take_lanes(outcomes))
+    }
+
+    /// Applies the warm part on the lanes' own cores.
+    fn fill(&self, lanes: Vec<Lane>) -> Result<(Vec<Lane>, u64), TrialError> {
+        let event_lanes = self.spec.layout.events.len();
+        let operations = &self.tape.operations[..self.tape.warm];
+        let filled = std::thread::scope(|scope| {
+            let fill = |(mut lane, role): (Lane, &Role)| {
+                let role = *role;
+                scope.spawn(move || {
+                    self.pin(role.core);
+                    let done = role.event.map_or(0, |number| lane.warm(self.tape, operations, number, event_lanes));
+                    (lane, done)
+                })
+            };
+            let threads: Vec<_> = lanes.into_iter().zip(self.roles).map(fill).collect();
+            threads.into_iter().map(|t| t.join().map_err(|_| TrialError::Panicked)).collect::<Result<Vec<_>, _>>()
+        })?;
+        let (lanes, done): (Vec<Lane>, Vec<u64>) = filled.into_iter().unzip();
+        Ok((lanes, done.into_iter().sum()))
+    }
+
+    fn give_up_ns(&self) -> u64 {
+        let drain = (Duration::from_nanos(self.pace.window_ns) * DRAIN_WINDOWS).max(DRAIN_MIN);
+        self.pace.window_ns + drain.as_nanos() as u64
+    }
+
+    fn pin(&self, core: usize) -> bool {
+        self.spec.pin && core_affinity::set_for_current(CoreId { id: core })
+    }
+
+    /// Puts together what the threads measured.
+    fn result(&self, outcomes: &[Outcome], figures: Figures<'_>) -> TrialResult {
+        let sums = self.sum(outcomes);
+        let block_ops = BlockOps::of(self.tape, self.pace.range.clone());
+        let window_ns = self.pace.window_ns;
+        let issued_late = sums.issue_span_ns as f64 > window_ns as f64 * ISSUE_SPAN_MAX;
+        let at_once = self.spec.offer.arrivals == Arrivals::AtOnce;
+        // Nothing is done before it is offered: a window is never over early.
+        let completed_ns = sums.completed_ns.max(if at_once { 1 } else { window_ns });
+        let completed_rate = sums.done.total() as f64 * 1e9 / completed_ns as f64;
+        let per_cpu_s = (sums.done.stored + sums.done.removed) as f64 * 1e9 / sums.events.busy_ns.max(1) as f64;
+        TrialResult {
+            spec: self.spec.clone(),
+            window_ns,
+            issue_span_ns: sums.issue_span_ns,
+            valid: sums.overflow == 0 && !issued_late,
+            overflow: sums.overflow,
+            issue_lateness: sums.lateness.quantiles(),
+            block_ops,
+            done: sums.done,
+            operations: self.pace.range.len() as u64,
+            gave_up: sums.gave_up,
+            completed_ns: sums.completed_ns,
+            completed_rate,
+            verdict: verdict(issued_late, sums.overflow > 0 || sums.gave_up, completed_rate, self.spec.offer.rate),
+            lookups: sums.lookups.latencies(),
+            events: sums.events.latencies(),
+            lookup_busy_ns: sums.lookups.busy_ns,
+            event_busy_ns: sums.events.busy_ns,
+            event_block_ops_per_cpu_s: per_cpu_s,
+            answer_lines: 0,
+            warm: self.warm,
+            figures: change(&self.before, figures()),
+            disturbance: disturbance::judge(&sums.evidence, Duration::from_nanos(window_ns.max(sums.completed_ns))),
+            evidence: sums.evidence,
+            checked: None,
+        }
+    }
+
+    fn sum(&self, outcomes: &[Outcome]) -> Sums {
+        let mut sums = Sums::default();
+        let operations = &self.tape.operations[self.pace.range.clone()];
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Issuer(issued, seen) => {
+                    sums.lateness.add(&issued.lateness);
+                    sums.overflow += issued.overflow;
+                    sums.issue_span_ns = sums.issue_span_ns.max(issued.last_ns);
+                    sums.evidence.push(*seen);
+                }
+                Outcome::Lane(_, shift, seen) => {
+                    for served in &shift.served {
+                        let operation = &operations[served.operation as usize];
+                        let times = if operation.is_event() { &mut sums.events } else { &mut sums.lookups };
+                        times.record(served, self.pace.due_ns[served.operation as usize]);
+                        sums.done.count(operation);
+                    }
+                    sums.completed_ns = sums.completed_ns.max(shift.served.last().map_or(0, |s| s.end_ns));
+                    sums.gave_up |= shift.gave_up;
+                    sums.evidence.push(*seen);
+                }
+            }
+        }
+        sums
+    }
+}
+
+/// What all threads measured together.
+#[derive(Default)]
+struct Sums {
+    lookups: Times,
+    events: Times,
+    lateness: Nanoseconds,
+    evidence: Vec<Evidence>,
+    overflow: u64,
+    issue_span_ns: u64,
+    completed_ns: u64,
+    done: BlockOps,
+    gave_up: bool,
+}
+
+/// Whether a rate was sustained. A full queue is the lanes' fault, a late issuer the generator's.
+fn verdict(issued_late: bool, left_undone: bool, completed_rate: f64, rate: u64) -> Verdict {
+    if left_undone {
+        Verdict::Behind
+    } else if issued_late {
+        Verdict::NotOffered
+    } else if completed_rate >= rate as f64 * SUSTAINED_SHARE {
+        Verdict::Sustained
+    } else {
+        Verdict::Behind
+    }
+}
+
+fn take_lanes(outcomes: Vec<Outcome>) -> (Vec<Outcome>, Vec<Lane>) {
+    let mut lanes = Vec::new();
+    let rest = outcomes.into_iter().map(|outcome| match outcome {
+        Outcome::Lane(lane, shift, evidence) => {
+            lanes.push(*lane);
+            Outcome::Lane(Box::new(Lane::new(None, None)), shift, evidence)
+        }
+        issuer @ Outcome::Issuer(..) => issuer,
+    });
+    (rest.collect(), lanes)
+}
+
+fn change(before: &BTreeMap<String, u64>, after: BTreeMap<String, u64>) -> BTreeMap<String, (u64, i64)> {
+    let of = |name: &str, now: u64| now.wrapping_sub(before.get(name).copied().unwrap_or(0)) as i64;
+    after
+        .into_iter()
+        .map(|(name, now)| {
+            let change = of(&name, now);
+            (name, (now, change))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts() {
+        assert_eq!(verdict(false, false, 99.0, 100), Verdict::Sustained);
+        assert_eq!(verdict(false, false, 98.9, 100), Verdict::Behind);
+        assert_eq!(verdict(true, false, 100.0, 100), Verdict::NotOffered);
+        assert_eq!(verdict(true, true, 100.0, 100), Verdict::Behind);
+    }
+
+    #[test]
+    fn figures_come_with_their_change() {
+        let before = BTreeMap::from([("held".to_owned(), 10)]);
+        let after = BTreeMap::from([("held".to_owned(), 7), ("splits".to_owned(), 2)]);
+        let change = change(&before, after);
+        assert_eq!((change["held"], change["splits"]), ((7, -3), (2, 2)));
+    }
+}
