@@ -1,10 +1,13 @@
 //! One class of event at a time on one lane, the same work in every run: for instruction counts and interleaved timing.
 //!
 //! `events CLASS [CHAINS] [ROUNDS]` prepares an index with CHAINS chains of 64 blocks, applies the class to all of them in a
-//! shuffled order and prints the median time of a block (or of an event, where an event has one block) over ROUNDS. Under
+//! shuffled order and prints the median time of a block (or of an event, where an event has one block) over ROUNDS,
+//! without and with the lane looking ahead in its queue, in turn. Under
 //! callgrind with `--collect-atstart=no --toggle-collect='*measured*'` only the events themselves are counted.
 
-use kvatlas_index::{ContentHash, EngineHash, Holder, Index, IndexConfig, Lane, RankKey, Store, StoreKind, Tier};
+use kvatlas_index::{
+    ContentHash, EngineHash, Holder, Index, IndexConfig, Lane, RankKey, Store, StoreKind, Tier, Upcoming,
+};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,6 +26,12 @@ struct Chain {
     contents: Vec<ContentHash>,
     /// The names, tail first.
     tail_first: Vec<EngineHash>,
+}
+
+impl Chain {
+    fn store(&self) -> Store<'_> {
+        Store { parent: None, names: &self.names, contents: &self.contents, kind: StoreKind::Copy }
+    }
 }
 
 /// Chains that share nothing; `kind` tells sets of them apart.
@@ -45,6 +54,7 @@ struct Bed {
     _index: Arc<Index>,
     lane: Lane,
     holders: Vec<Holder>,
+    ahead: bool,
 }
 
 impl Bed {
@@ -54,14 +64,14 @@ impl Bed {
         let mut lane = lanes.pop().expect("one lane");
         let open = |r| Holder { rank: lane.open_rank(RankKey(r)).expect("room"), tier: Tier::Device };
         let holders = (0..CROWD as u32 + 1).map(open).collect();
-        Self { _index: index, lane, holders }
+        Self { _index: index, lane, holders, ahead: false }
     }
 
     fn with(chains: &[Chain], holders: usize) -> Self {
         let mut bed = Self::new();
         for h in 0..holders {
             // Stored in an order of its own, so that neighbours in time are not neighbours in memory.
-            let step = chains.len() / 2 + 1 | 1;
+            let step = (chains.len() / 2) | 1;
             for i in 0..chains.len() {
                 bed.store(h, &chains[i * step % chains.len()]);
             }
@@ -70,20 +80,30 @@ impl Bed {
     }
 
     fn store(&mut self, holder: usize, chain: &Chain) {
-        let store = Store { parent: None, names: &chain.names, contents: &chain.contents, kind: StoreKind::Copy };
-        self.lane.store(self.holders[holder], &store).expect("room for every chain");
+        self.lane.store(self.holders[holder], &chain.store()).expect("room for every chain");
     }
 }
 
 #[inline(never)]
 fn measured_stores(bed: &mut Bed, holder: usize, chains: &[Chain]) {
-    chains.iter().for_each(|chain| bed.store(holder, chain));
+    let at = bed.holders[holder];
+    for (i, chain) in chains.iter().enumerate() {
+        if bed.ahead {
+            bed.lane.look_ahead(|n| chains.get(i + n).map(|chain| Upcoming::Store(at, chain.store())));
+        }
+        bed.store(holder, chain);
+    }
 }
 
 #[inline(never)]
 fn measured_removals(bed: &mut Bed, holder: usize, chains: &[Chain], at_once: usize) {
     let at = bed.holders[holder];
-    for names in chains.iter().flat_map(|chain| chain.tail_first.chunks(at_once)) {
+    let each = BLOCKS / at_once;
+    let event = |i: usize| chains.get(i / each).map(|chain| &chain.tail_first[i % each * at_once..][..at_once]);
+    for (i, names) in (0..).map_while(|i| Some((i, event(i)?))) {
+        if bed.ahead {
+            bed.lane.look_ahead(|n| event(i + n).map(|names| Upcoming::Remove(at, names)));
+        }
         black_box(bed.lane.remove(at, names).expect("an open rank"));
     }
 }
@@ -92,12 +112,17 @@ fn measured_removals(bed: &mut Bed, holder: usize, chains: &[Chain], at_once: us
 #[inline(never)]
 fn measured_scattered(bed: &mut Bed, holders: &[usize], chains: &[Chain]) {
     let holders: Vec<Holder> = holders.iter().map(|&h| bed.holders[h]).collect();
-    for group in chains.chunks(holders.len()) {
-        for i in 0..BLOCKS {
-            for (chain, &at) in group.iter().zip(&holders) {
-                black_box(bed.lane.remove(at, &chain.tail_first[i..=i]).expect("an open rank"));
-            }
+    let group = holders.len();
+    let event = |e: usize| {
+        let (first, i, k) = (e / (group * BLOCKS) * group, e / group % BLOCKS, e % group);
+        chains.get(first + k).map(|chain| (holders[k], &chain.tail_first[i..=i]))
+    };
+    for e in 0..chains.len() / group * group * BLOCKS {
+        if bed.ahead {
+            bed.lane.look_ahead(|n| event(e + n).map(|(at, names)| Upcoming::Remove(at, names)));
         }
+        let (at, names) = event(e).expect("inside");
+        black_box(bed.lane.remove(at, names).expect("an open rank"));
     }
 }
 
@@ -105,20 +130,27 @@ fn measured_scattered(bed: &mut Bed, holders: &[usize], chains: &[Chain]) {
 #[inline(never)]
 fn measured_appends(bed: &mut Bed, chains: &[Chain], tails: &[Chain]) {
     let at = bed.holders[0];
-    for i in 0..APPENDS {
-        for (chain, tail) in chains.iter().zip(tails) {
-            let parent = if i == 0 { chain.names[BLOCKS - 1] } else { tail.names[i - 1] };
-            let (names, contents) = (&tail.names[i..=i], &tail.contents[i..=i]);
-            let store = Store { parent: Some(parent), names, contents, kind: StoreKind::Copy };
-            black_box(bed.lane.store(at, &store).expect("room"));
+    let event = |e: usize| {
+        let (i, chain) = (e / chains.len(), e % chains.len());
+        let (tail, names) = (&tails[chain], &chains[chain].names);
+        let parent = if i == 0 { names[BLOCKS - 1] } else { tail.names[i - 1] };
+        let (names, contents) = (&tail.names[i..=i], &tail.contents[i..=i]);
+        Store { parent: Some(parent), names, contents, kind: StoreKind::Copy }
+    };
+    let all = chains.len() * APPENDS;
+    for e in 0..all {
+        if bed.ahead {
+            bed.lane.look_ahead(|n| (e + n < all).then(|| Upcoming::Store(at, event(e + n))));
         }
+        black_box(bed.lane.store(at, &event(e)).expect("room"));
     }
 }
 const APPENDS: usize = 16;
 
-fn run(class: &str, chains: &[Chain]) -> f64 {
+fn run(class: &str, chains: &[Chain], ahead: bool) -> f64 {
     let per_block = (chains.len() * BLOCKS) as f64;
     let timed = |bed: &mut Bed, units: f64, work: &mut dyn FnMut(&mut Bed)| {
+        bed.ahead = ahead;
         let start = Instant::now();
         work(bed);
         start.elapsed().as_nanos() as f64 / units
@@ -161,8 +193,13 @@ fn main() {
     let (count, rounds) = (number(2_048), number(5));
     let chains = chains(1, count);
     for name in CLASSES.into_iter().filter(|&c| class == "all" || c == class) {
-        let mut times: Vec<f64> = (0..rounds).map(|_| run(name, &chains)).collect();
-        times.sort_by(f64::total_cmp);
-        println!("{name:12} {:8.1} ns (least {:.1})", times[rounds / 2], times[0]);
+        let mut times = [Vec::new(), Vec::new()];
+        (0..rounds)
+            .for_each(|_| [false, true].iter().zip(&mut times).for_each(|(&a, t)| t.push(run(name, &chains, a))));
+        let [plain, ahead] = times.map(|mut all| {
+            all.sort_by(f64::total_cmp);
+            all[rounds / 2]
+        });
+        println!("{name:12} {plain:8.1} ns, looking ahead {ahead:8.1} ns");
     }
 }

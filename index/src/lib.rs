@@ -67,6 +67,7 @@ pub use config::IndexConfig;
 pub use error::{ConfigError, IndexError};
 pub use index::{Index, Stats};
 pub use lane::Lane;
+pub use lane::ahead::Upcoming;
 pub use place::{Granted, HugePages, NodePolicy, ShardPlacement};
 pub use read::{Levels, RankTier, Reader, ReaderCounters};
 pub use types::{

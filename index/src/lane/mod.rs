@@ -1,5 +1,6 @@
 //! The writer of one lane: applies the events of the ranks it owns, in order, alone.
 
+pub(crate) mod ahead;
 mod compare;
 mod drop;
 mod join;

@@ -53,6 +53,18 @@ impl CanonicalMap {
         Ok(Self { map: LaneMap::new(config.blocks_max as usize, key)?, key })
     }
 
+    /// Asks for the line of a name, to be looked at soon.
+    #[inline]
+    pub fn expect(&self, arena: &Arena, name: u64) {
+        self.map.expect(&Canonical { arena, key: self.key }, name);
+    }
+
+    /// A position that probably has this name: nothing but the map's line is read.
+    #[inline]
+    pub fn candidate(&self, arena: &Arena, name: u64) -> Option<u32> {
+        self.map.candidate(&Canonical { arena, key: self.key }, name, EVERYBODY)
+    }
+
     /// The position with this canonical name.
     #[inline]
     pub fn find(&self, arena: &Arena, name: u64) -> Option<u32> {

@@ -28,6 +28,7 @@ use crate::lane::map::batch::{BATCH, Planned};
 use crate::lane::map::crowd::Crowd;
 use crate::lane::map::homes::{Homes, Layout, tag};
 use crate::lane::map::line::{Line, REACH, SLOTS, each};
+use crate::prefetch::read_soon;
 use crate::reserved::Reserved;
 
 /// The owner of canonical names, which are everybody's.
@@ -98,6 +99,20 @@ impl LaneMap {
     pub fn bytes(&self) -> u64 {
         let lines = self.homes.new.lines.max(self.homes.old.lines) + REACH;
         (lines * size_of::<Line>()) as u64 + self.crowd.bytes()
+    }
+
+    /// Asks for the line where a name is at home, to be looked at soon.
+    #[inline]
+    pub fn expect(&self, keys: &impl Keys, name: u64) {
+        read_soon(&self.lines[self.homes.place(keys.hash(name)).0]);
+    }
+
+    /// What probably is an owner's name, by the tag in its home line alone: reads no name.
+    #[inline]
+    pub fn candidate(&self, keys: &impl Keys, name: u64, owner: u32) -> Option<u32> {
+        let (home, raw) = self.homes.place(keys.hash(name));
+        let line = &self.lines[home];
+        each(line.with_tag(tag(raw, salt(owner)))).next().map(|k| line.slot(k))
     }
 
     /// The slot of an owner's name.
