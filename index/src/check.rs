@@ -55,7 +55,8 @@ impl Shard {
         }
         let usage = self.usage();
         ensure!(usage.runs_live == runs.len() as u64, "{} live run ids, {} runs", usage.runs_live, runs.len());
-        let exts: u64 = runs.iter().map(|(_, f)| self.blocks(f.ext).count() as u64).sum();
+        let mut exts = 0;
+        runs.iter().for_each(|(_, f)| self.each_block(f, &mut |_| exts += 1));
         let pages: u64 =
             runs.iter().map(|(_, f)| u64::from((f.base + f.cap).div_ceil(GRANULE) - f.base.div_ceil(GRANULE))).sum();
         ensure!(usage.granules_live == pages, "{} live granules, {pages} under runs", usage.granules_live);
@@ -110,7 +111,10 @@ impl Shard {
         let all = slots.len();
         slots.dedup();
         ensure!(slots.len() == all, "I9: a holder stands twice in run {run}");
-        Ok(())
+        for &slot in &slots {
+            ensure!(self.cut(self.header(run), f, slot).0 > 0, "I9: holder {slot} of run {run} is not found");
+        }
+        self.check_set(self.header(run), f).map_err(|why| format!("{why} in run {run}"))
     }
 }
 

@@ -10,14 +10,14 @@
 //!    1  base position : 32 | parent position : 32       parent 0 = the root
 //!    2  next run : 32 | holder block : 32               next = physical successor made by a split
 //!    3  len : 16 | cap : 16 | holders : 24 | flags : 8  blocks, positions usable from base, holders in set form
-//!    4-7  inline form: 8 x u32 holder entries; set form: full holders among slots 0..256
-//! EXT[block]     16 x u64, two cache lines, linked from HDR word 2:
-//!    0  page : 32 | next block : 32                     page = 256 slots
-//!    1  -
-//!    2-5   full holders of the page (page 0's are in the header)
-//!    6-9   of the full holders, those under private names
-//!    10-15 12 x u32 partial holder entries, of any page
-//! entry  u32: private : 1 | slot : 21 | cutoff : 10     0 = empty; held = blocks [0, cutoff) of the run
+//!    4-7  inline form: 8 x u32 holder entries; set form: bits of full holders, device tier, ranks 0..256, canonical names
+//! EXT[block]     16 x u64, two cache lines; in set form HDR word 2 leads to a leaf of up to 30 keys, or to a crowd's root:
+//!    leaf, node  a tree of keys by cutoff or by slot                         (cover/tree.rs)
+//!    root   0    tree by cutoff : 32 | tree by slot : 32
+//!           1    first page : 32 | -
+//!    page   0    private : 1 | tier : 11 | number : 20 | next page : 32
+//!           1-14 bits of full holders, 896 ranks of one tier
+//! entry  u32: private : 1 | slot : 21 | cutoff : 10     0 = empty; held = blocks [0, cutoff) of the run; keys: cover/mod.rs
 //! ```
 //!
 //! A slot is a holder's place in the shard: tier : 2 | rank slot : 19, so that ranks of one tier stand side by side. Words are written under the run's LOCK (rules R1 to R4
@@ -38,16 +38,18 @@ pub(crate) const ROOT: u32 = 0;
 const HEADER: usize = 8;
 /// Words of a holder block.
 const BLOCK: usize = 16;
-/// Slots of a page of a holder set.
-pub(crate) const PAGE_SLOTS: u32 = 256;
-/// Words of a page of a holder set.
+/// Holder words of a header.
 pub(crate) const PAGE_WORDS: usize = 4;
+/// Slots with a bit in a header in set form.
+pub(crate) const HEADER_SLOTS: u32 = 64 * PAGE_WORDS as u32;
+/// Ranks of a page of full holders.
+pub(crate) const PAGE_RANKS: u32 = 64 * (BLOCK as u32 - 2);
 /// Entries of the inline form.
 pub(crate) const INLINE: usize = 8;
-/// Partial entries of a holder block.
-pub(crate) const PARTS: usize = 12;
 /// Flag: the holders are in set form.
 pub(crate) const SET_FORM: u8 = 1;
+/// Flag: the set form is a crowd.
+pub(crate) const CROWD: u8 = 2;
 
 /// Bits of a cutoff: 0..=512 blocks.
 const CUT_BITS: u32 = 10;
@@ -187,41 +189,58 @@ impl<'a> Header<'a> {
     }
 }
 
-/// A holder block in the arena.
+/// One 32-bit half of some words.
+#[inline]
+pub(crate) fn half(words: &[AtomicU64], i: usize) -> u32 {
+    (words[i / 2].load(Ordering::Relaxed) >> (i % 2 * 32)) as u32
+}
+
+/// A holder block in the arena. Its stores happen inside a window, or before the block is published.
 #[derive(Clone, Copy)]
 pub(crate) struct Block<'a>(&'a [AtomicU64]);
 
 impl<'a> Block<'a> {
-    /// (page, next block).
+    /// All words.
     #[inline]
-    pub fn head(self) -> (u32, u32) {
-        let word = self.0[0].load(Ordering::Relaxed);
-        (word as u32, (word >> 32) as u32)
+    pub fn words(self) -> &'a [AtomicU64] {
+        self.0
+    }
+    /// Of a crowd's root: the trees by cutoff and by slot.
+    #[inline]
+    pub fn roots(self) -> (u32, u32) {
+        (half(self.0, 0), half(self.0, 1))
     }
     #[inline]
-    pub fn set_head(self, page: u32, next: u32) {
-        self.0[0].store(u64::from(page) | u64::from(next) << 32, Ordering::Relaxed);
+    pub fn set_roots(self, cuts: u32, slots: u32) {
+        self.0[0].store(u64::from(cuts) | u64::from(slots) << 32, Ordering::Relaxed);
+    }
+    /// Of a crowd's root: the first page.
+    #[inline]
+    pub fn first_page(self) -> u32 {
+        half(self.0, 2)
     }
     #[inline]
-    pub fn full(self) -> &'a [AtomicU64] {
-        &self.0[2..6]
+    pub fn set_first_page(self, page: u32) {
+        self.0[1].store(u64::from(page), Ordering::Relaxed);
+    }
+    /// Of a page: its key and the next page.
+    #[inline]
+    pub fn page_head(self) -> (u32, u32) {
+        (half(self.0, 0), half(self.0, 1))
+    }
+    /// Makes an empty page.
+    pub fn set_page(self, key: u32, next: u32) {
+        self.0[0].store(u64::from(key) | u64::from(next) << 32, Ordering::Relaxed);
+        self.page_bits().iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }
     #[inline]
-    pub fn private(self) -> &'a [AtomicU64] {
-        &self.0[6..10]
+    pub fn set_next_page(self, next: u32) {
+        self.0[0].store(u64::from(half(self.0, 0)) | u64::from(next) << 32, Ordering::Relaxed);
     }
-    /// The partial entries, empty ones among them (cutoff 0).
+    /// Of a page: its bits.
     #[inline]
-    pub fn entries(self) -> impl Iterator<Item = Entry> + 'a {
-        self.parts().iter().flat_map(|word| {
-            let word = word.load(Ordering::Relaxed);
-            [Entry::unpack(word as u32), Entry::unpack((word >> 32) as u32)]
-        })
-    }
-    /// The words of the partial entries, two entries each.
-    #[inline]
-    pub fn parts(self) -> &'a [AtomicU64] {
-        &self.0[10..16]
+    pub fn page_bits(self) -> &'a [AtomicU64] {
+        &self.0[1..BLOCK - 1]
     }
 }
 

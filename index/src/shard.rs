@@ -6,7 +6,7 @@ use crate::edge::{Check, Edge, Found};
 use crate::error::ConfigError;
 use crate::hash::HashKey;
 use crate::kids::Kids;
-use crate::layout::{Arena, Fields, Header, PAGE_SLOTS, PARTS, ROOT};
+use crate::layout::{Arena, Fields, Header, ROOT};
 use crate::place::{ShardPlacement, Site};
 use crate::prefetch::read_soon;
 use crate::slots::RankSlots;
@@ -47,8 +47,8 @@ pub(crate) struct Shard {
     pub figures: Box<[CachePadded<LaneFigures>]>,
     pub key: HashKey,
     pub run_blocks_max: u32,
-    /// Longest chain of holder blocks a run can have: bounds a walk along rumours.
-    pub chain_max: u32,
+    /// More holder blocks than any run has: bounds a walk along rumours.
+    pub blocks_walked_max: u32,
     /// Where its regions were asked to lie.
     pub placement: ShardPlacement,
 }
@@ -78,7 +78,8 @@ impl Shard {
             figures: (0..lanes).map(|_| CachePadded::new(LaneFigures::default())).collect(),
             key,
             run_blocks_max: config.run_blocks_max,
-            chain_max: holders / PAGE_SLOTS + holders / PARTS as u32 + 2,
+            // A leaf has two keys at least, but for the last one.
+            blocks_walked_max: holders / 2 + 64,
             slots,
             placement: site.report,
         })

@@ -52,14 +52,10 @@ impl<'a> Work<'a> {
 
     /// Gives back the id and the holder blocks of a run that was killed or never linked.
     fn give_back(&mut self, dead: HeldRun<'a>) {
-        let (shard, run, mut block) = (self.shard, dead.run, dead.f.ext);
+        let (shard, run, f) = (self.shard, dead.run, dead.f);
         drop(dead);
-        // The id is still this lane's, and with it the blocks: their links stay until they are given away.
-        while block != 0 {
-            let next = shard.arena.block(block).head().1;
-            shard.alloc.lock().give_ext(block);
-            block = next;
-        }
+        // The id is still this lane's, and with it the blocks: each is given away after what it leads to.
+        shard.each_block(&f, &mut |id| shard.alloc.lock().give_ext(id));
         self.stock.give_run(&shard.alloc, run);
     }
 
@@ -80,7 +76,7 @@ impl<'a> Work<'a> {
             }
             match self.unlink(held) {
                 Some(parent) => {
-                    reach = shard.reach(parent.header, &parent.f, |_| false).0;
+                    reach = shard.furthest(parent.header, &parent.f);
                     held = parent;
                 }
                 None => return,
@@ -90,22 +86,12 @@ impl<'a> Work<'a> {
 
     /// Cuts the unused end off a run.
     fn shorten(&mut self, mut held: HeldRun<'a>, keep: u32) {
-        let shard = self.shard;
         let old = held.f;
         let kept_end = (old.base + keep).next_multiple_of(GRANULE);
         let after = Fields { len: keep, cap: kept_end - old.base, ..old };
-        if old.set_form() {
-            // Holders that end at the new end become full ones.
-            let mut holders = Vec::with_capacity(old.holders as usize);
-            shard.each_holder(held.header, &old, |e| holders.push(e));
-            let shortened = shard.replace(&mut held.lock, held.header, &mut held.f, after, &holders);
-            debug_assert!(shortened.is_ok(), "without a new holder no more holder blocks are needed");
-            if shortened.is_err() {
-                return;
-            }
-        } else {
-            held.lock.window(|| held.header.store(&after));
-        }
+        // Nobody reaches the end, so no holder is a bit; who ends at the new end is full from now on, as a key.
+        held.lock.window(|| held.header.store(&after));
+        held.f = after;
         drop(held);
         self.counts.blocks = self.counts.blocks.wrapping_sub(u64::from(old.len - keep));
         self.give_granules(kept_end, old.base + old.cap);

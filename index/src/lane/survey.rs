@@ -2,7 +2,7 @@
 //! One pass over the coverage answers all of it, so that an event reads a run's holders once.
 
 use crate::lane::work::{HeldRun, Work};
-use crate::layout::{Entry, Fields, Header, PAGE_SLOTS, rank_of};
+use crate::layout::{Entry, Fields, Header, rank_of};
 use crate::shard::Shard;
 use crate::slots::WORD_RANKS;
 use crate::sync::{AtomicU64, Ordering};
@@ -90,58 +90,40 @@ impl Survey {
         }
     }
 
-    /// Counts a page of full holders in, 64 ranks of one tier at a time.
+    /// Counts full holders in, 64 ranks of one tier at a time; `first` is the first one's slot.
     #[inline]
-    fn add_full(
-        &mut self,
-        page: u32,
-        full: &[AtomicU64],
-        private: Option<&[AtomicU64]>,
-        len: u32,
-        slot: u32,
-        mine: &[bool],
-    ) {
-        let first = (page * PAGE_SLOTS / 64) as usize;
+    fn add_full(&mut self, first: u32, full: &[AtomicU64], private: bool, len: u32, slot: u32, mine: &[bool]) {
         for (i, word) in full.iter().enumerate() {
+            let first = first + i as u32 * 64;
             let mut bits = word.load(Ordering::Relaxed);
-            if bits == 0 {
-                continue;
-            }
-            let private = private.map_or(0, |words| words[i].load(Ordering::Relaxed));
-            if first + i == slot as usize / 64 {
-                let own = 1 << (slot % 64);
-                if bits & own != 0 {
-                    (self.cut, self.private) = (len, private & own != 0);
-                    bits &= !own;
-                }
+            if first == slot & !63 {
+                bits &= !(1 << (slot % 64));
             }
             if bits != 0 {
                 self.others = len;
-            }
-            if bits & !private & mine_of(mine, rank_of((first + i) as u32 * 64)) != 0 {
-                self.others_mapped = len;
+                if !private && bits & mine_of(mine, rank_of(first)) != 0 {
+                    self.others_mapped = len;
+                }
             }
         }
     }
 }
 
+/// Bits first, then the furthest keys: it ends where nobody can reach further.
 fn survey_set(shard: &Shard, header: Header<'_>, f: &Fields, slot: u32, mine: &[bool], all: &mut Survey) {
-    let mut private_first = None;
-    for (_, block) in shard.blocks(f.ext) {
-        let page = block.head().0;
-        if page == 0 {
-            private_first = Some(block.private());
-        } else if page < u32::MAX / PAGE_SLOTS {
-            all.add_full(page, block.full(), Some(block.private()), f.len, slot, mine);
-        }
-        for word in block.parts() {
-            let word = word.load(Ordering::Relaxed);
-            if word != 0 {
-                all.add(Entry::unpack(word as u32), slot, mine);
-                all.add(Entry::unpack((word >> 32) as u32), slot, mine);
-            }
-        }
+    (all.cut, all.private) = shard.cut(header, f, slot);
+    all.add_full(0, header.holder_words(), false, f.len, slot, mine);
+    for page in shard.pages(f) {
+        all.add_full(page.first_slot(), page.words, page.private(), f.len, slot, mine);
     }
-    all.add_full(0, header.holder_words(), private_first, f.len, slot, mine);
+    let (full, mapped) = (all.others, all.others_mapped);
+    if full == 0 || mapped == 0 {
+        shard.each_key_back(f, |entry| {
+            if entry.slot != slot {
+                all.add(entry, slot, mine);
+            }
+            all.others == 0 || all.others_mapped == 0
+        });
+    }
     debug_assert!(all.others <= f.len);
 }

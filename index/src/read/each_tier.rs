@@ -1,6 +1,7 @@
 //! Survivors where each tier counts by itself: up to eight by name, more as a set.
 
-use crate::layout::{Entry, INLINE, PAGE_WORDS, RANKS_END, rank_of, slot_of, tier_of};
+use crate::cover::of_cut_key;
+use crate::layout::{Entry, INLINE, rank_of, slot_of, tier_of};
 use crate::read::found::Found;
 use crate::read::walk::{Stretch, Survivors};
 use crate::sync::{AtomicU64, Ordering};
@@ -106,33 +107,36 @@ impl EachTier {
         self.place_partial(s.depth);
     }
 
-    /// The first run's holders, as a set.
+    /// The first run's holders, as a set. The keys come by cutoff, so partial holders come in the order of the answer.
     fn first_many(&mut self, s: &Stretch<'_>) {
         self.many = true;
-        let Self { alive, partial, .. } = self;
-        read_set(s, alive, partial);
-        // Read twice as above.
-        partial.sort_unstable();
-        let mut kept = 0;
-        for i in 0..partial.len() {
-            let slot = partial[i] & SLOT_MASK;
-            if alive.add(slot) {
-                partial[kept] = partial[i];
-                kept += 1;
+        let Self { alive, found, .. } = self;
+        add_full(s, alive);
+        s.shard.each_keys(s.fields, |keys| {
+            for entry in keys.iter().map(|&key| of_cut_key(key)) {
+                if entry.cut < s.matched {
+                    found.push(entry.cut, entry.slot);
+                } else {
+                    alive.add(entry.slot);
+                }
             }
-        }
-        partial.truncate(kept);
-        partial.iter().for_each(|p| {
-            alive.take(p & SLOT_MASK);
         });
-        self.place_partial(s.depth);
     }
 
     fn next_many(&mut self, s: &Stretch<'_>) {
         let Self { alive, covering, partial, found, .. } = self;
         covering.clear_as(alive);
-        read_set(s, covering, partial);
-        // Only survivors count, and each once.
+        add_full(s, covering);
+        s.shard.each_keys(s.fields, |keys| {
+            for entry in keys.iter().map(|&key| of_cut_key(key)) {
+                if entry.cut >= s.matched {
+                    covering.add(entry.slot);
+                } else if alive.has(entry.slot) {
+                    partial.push(entry.cut << SLOT_BITS | entry.slot);
+                }
+            }
+        });
+        // Each survivor counts once, also where a rumour names one twice.
         partial.retain(|p| !covering.has(p & SLOT_MASK) && alive.take(p & SLOT_MASK));
         alive.keep(covering, |slot| found.push(s.depth, slot));
         self.place_partial(s.depth);
@@ -232,18 +236,11 @@ fn cut_among(words: &[u64; INLINE / 2], slot: u32) -> u32 {
     0
 }
 
-/// Reads a coverage in set form: who has all matched blocks into `all`, the others packed into `partial`.
-fn read_set(s: &Stretch<'_>, all: &mut SlotSet, partial: &mut Vec<u32>) {
-    all.add_page(0, s.header.holder_words());
-    for (_, block) in s.shard.blocks(s.fields.ext) {
-        all.add_page(block.head().0, block.full());
-        for entry in block.entries().filter(|e| e.cut > 0) {
-            if entry.cut >= s.matched {
-                all.add(entry.slot);
-            } else {
-                partial.push(entry.cut << SLOT_BITS | entry.slot);
-            }
-        }
+/// Adds the full holders of a run in set form that are bits.
+fn add_full(s: &Stretch<'_>, all: &mut SlotSet) {
+    all.add_words(0, s.header.holder_words());
+    for page in s.shard.pages(s.fields) {
+        all.add_words(page.first_slot(), page.words);
     }
 }
 
@@ -320,21 +317,19 @@ impl SlotSet {
         *word != had
     }
 
-    /// Adds a page of full holders.
+    /// Adds full holders, 64 ranks of one tier a word; `first` is the first one's slot.
     #[inline]
-    fn add_page(&mut self, page: u32, from: &[AtomicU64]) {
-        const TIER_PAGES: u32 = RANKS_END / 64 / PAGE_WORDS as u32;
-        let word = (page % TIER_PAGES) as usize * PAGE_WORDS;
-        let words = (1usize << self.shift).saturating_sub(word).min(PAGE_WORDS);
-        let start = ((page / TIER_PAGES) as usize).saturating_mul(1 << self.shift) + word;
-        let Some(to) = self.words.get_mut(start..start + words) else { return };
+    fn add_words(&mut self, first: u32, from: &[AtomicU64]) {
+        let Some(start) = self.place(first) else { return };
+        let end = ((tier_of(first) as usize + 1) << self.shift).min(start + from.len());
+        let Some(to) = self.words.get_mut(start..end) else { return };
         let mut any = 0;
         for (to, from) in to.iter_mut().zip(from) {
             *to |= from.load(Ordering::Relaxed);
             any |= *to;
         }
         if any != 0 {
-            self.touch(start, start + words);
+            self.touch(start, end);
         }
     }
 

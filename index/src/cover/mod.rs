@@ -1,0 +1,417 @@
+//! Coverage: which holders have how much of a run.
+//!
+//! Up to eight holders stand in the header as entries with explicit cutoffs (*inline form*, the only one that may be
+//! appended to). More are in *set form*: full holders among the first 256 ranks' device tier are bits in the header, all
+//! others are keys that sort by cutoff. Up to 30 keys are one holder block. More are a *crowd*: a tree of keys by cutoff,
+//! which readers walk so that holders of one depth come together; a tree of the same by slot, in which writers find one
+//! holder; and pages of bits for full holders where many stand side by side. One holder changes in a few lines of each.
+//!
+//! Reads are plain loads: the caller holds LOCK, or judges them by the version. Changes happen under LOCK only; one word at
+//! a time with a Release store, or as a whole inside an odd window (rule R1).
+
+mod change;
+mod image;
+pub(crate) mod tree;
+
+use crate::layout::{
+    Block, CROWD, Entry, Fields, HEADER_SLOTS, Header, INLINE, PAGE_RANKS, RANKS_END, half, rank_of, slot_of, tier_of,
+};
+use crate::shard::Shard;
+use crate::sync::{AtomicU64, Ordering};
+use crate::types::Tier;
+
+/// A key that sorts by cutoff: cutoff : 10 | slot : 21 | private : 1.
+#[inline]
+pub(crate) fn by_cut(entry: Entry) -> u32 {
+    entry.cut << 22 | entry.slot << 1 | u32::from(entry.private)
+}
+/// The entry of a key that sorts by cutoff.
+#[inline]
+pub(crate) fn of_cut_key(key: u32) -> Entry {
+    Entry { cut: key >> 22, slot: key >> 1 & 0x1f_ffff, private: key & 1 == 1 }
+}
+/// A key that sorts by slot: slot : 21 | cutoff : 10 | private : 1.
+#[inline]
+fn by_slot(entry: Entry) -> u32 {
+    entry.slot << 11 | entry.cut << 1 | u32::from(entry.private)
+}
+#[inline]
+fn of_slot_key(key: u32) -> Entry {
+    Entry { slot: key >> 11, cut: key >> 1 & 0x3ff, private: key & 1 == 1 }
+}
+
+/// A slot's entry among packed ones, and which it is. Most words are empty or nearly so, and looked at once.
+#[inline]
+fn entry_of(words: &[AtomicU64], slot: u32) -> Option<(usize, Entry)> {
+    for (i, word) in words.iter().enumerate() {
+        let word = word.load(Ordering::Relaxed);
+        if word == 0 {
+            continue;
+        }
+        let [first, second] = [Entry::unpack(word as u32), Entry::unpack((word >> 32) as u32)];
+        if first.slot == slot && first.cut != 0 {
+            return Some((2 * i, first));
+        }
+        if second.slot == slot && second.cut != 0 {
+            return Some((2 * i + 1, second));
+        }
+    }
+    None
+}
+
+/// Which page of bits a full holder belongs to: private : 1 | tier : 2 | number among the tier's.
+#[inline]
+fn page_of(slot: u32, private: bool) -> u32 {
+    u32::from(private) << 31 | tier_of(slot) << 20 | rank_of(slot) / PAGE_RANKS
+}
+
+/// A page of bits of a crowd.
+#[derive(Clone, Copy)]
+pub(crate) struct Page<'a> {
+    id: u32,
+    key: u32,
+    next: u32,
+    pub words: &'a [AtomicU64],
+}
+
+impl Page<'_> {
+    /// The slot of the page's first bit.
+    #[inline]
+    pub fn first_slot(&self) -> u32 {
+        let rank = (self.key & 0xf_ffff) * PAGE_RANKS % RANKS_END;
+        Tier::from_index((self.key >> 20 & 3) as usize).map_or(rank, |tier| slot_of(rank, tier))
+    }
+    /// Whether its holders are full under private names.
+    pub fn private(&self) -> bool {
+        self.key >> 31 == 1
+    }
+}
+
+/// Where a holder of a set form stands.
+enum Place<'a> {
+    Nowhere,
+    /// The word of its bit, and whether it is full under private names.
+    Bit(&'a AtomicU64, bool),
+    Key(Entry),
+}
+
+/// The bit of a slot in a page's words.
+#[inline]
+fn page_bit(slot: u32) -> (usize, u64) {
+    let in_page = rank_of(slot) % PAGE_RANKS;
+    ((in_page / 64) as usize, 1 << (in_page % 64))
+}
+
+/// The bit of a slot in the word of [`Place::Bit`]; pages begin at a multiple of 64 ranks.
+#[inline]
+fn bit_of(slot: u32) -> u64 {
+    1 << (slot % 64)
+}
+
+#[inline]
+fn is_set(word: &AtomicU64, bit: u64) -> bool {
+    word.load(Ordering::Relaxed) & bit != 0
+}
+
+impl Shard {
+    /// The root of the keys by cutoff, and of those by slot, which only a crowd has.
+    #[inline]
+    fn roots(&self, f: &Fields) -> (u32, u32) {
+        if f.flags & CROWD == 0 { (f.ext, 0) } else { self.arena.block(f.ext).roots() }
+    }
+
+    /// The pages of bits of a run in set form. Bounded even when the links are rumours.
+    #[inline]
+    pub(crate) fn pages(&self, f: &Fields) -> impl Iterator<Item = Page<'_>> {
+        let mut id = if f.flags & CROWD == 0 { 0 } else { self.arena.block(f.ext).first_page() };
+        let mut left = self.blocks_walked_max;
+        std::iter::from_fn(move || {
+            if id == 0 || left == 0 {
+                return None;
+            }
+            left -= 1;
+            let block: Block<'_> = self.arena.block(id);
+            let (key, next) = block.page_head();
+            let page = Page { id, key, next, words: block.page_bits() };
+            id = next;
+            Some(page)
+        })
+    }
+
+    /// Calls `see` with the keys by cutoff of a run in set form, ascending, some at a time.
+    #[inline]
+    pub(crate) fn each_keys(&self, f: &Fields, mut see: impl FnMut(&[u32])) {
+        tree::each_leaf(&self.arena, self.roots(f).0, self.blocks_walked_max, &mut see);
+    }
+
+    /// Calls `see` with the holders of a run in set form that are no bits, the furthest first, until it says false.
+    #[inline]
+    pub(crate) fn each_key_back(&self, f: &Fields, mut see: impl FnMut(Entry) -> bool) {
+        let _ = tree::each_back(&self.arena, self.roots(f).0, self.blocks_walked_max, &mut |key| see(of_cut_key(key)));
+    }
+
+    /// Cutoff and kind of name of a slot in a run; cutoff 0 when it holds nothing.
+    #[inline]
+    pub(crate) fn cut(&self, header: Header<'_>, f: &Fields, slot: u32) -> (u32, bool) {
+        if !f.set_form() {
+            return match entry_of(header.holder_words(), slot) {
+                Some((_, entry)) => (entry.cut, entry.private),
+                None => (0, false),
+            };
+        }
+        match self.place(header, f, slot) {
+            Place::Nowhere => (0, false),
+            Place::Bit(_, private) => (f.len, private),
+            Place::Key(entry) => (entry.cut, entry.private),
+        }
+    }
+
+    fn place<'a>(&'a self, header: Header<'a>, f: &Fields, slot: u32) -> Place<'a> {
+        if slot < HEADER_SLOTS {
+            let word = &header.holder_words()[slot as usize / 64];
+            if is_set(word, bit_of(slot)) {
+                return Place::Bit(word, false);
+            }
+        }
+        if f.flags & CROWD == 0 {
+            let mut found = Place::Nowhere;
+            self.each_keys(f, |keys| {
+                if let Some(&key) = keys.iter().find(|&&key| of_cut_key(key).slot == slot) {
+                    found = Place::Key(of_cut_key(key));
+                }
+            });
+            return found;
+        }
+        let wanted = page_of(slot, false);
+        for page in self.pages(f).filter(|p| p.key & !(1 << 31) == wanted) {
+            let (word, bit) = page_bit(slot);
+            if is_set(&page.words[word], bit) {
+                return Place::Bit(&page.words[word], page.private());
+            }
+        }
+        match tree::at_least(&self.arena, self.roots(f).1, slot << 11).map(of_slot_key) {
+            Some(entry) if entry.slot == slot => Place::Key(entry),
+            _ => Place::Nowhere,
+        }
+    }
+
+    /// Calls `see` for every holder.
+    #[inline]
+    pub(crate) fn each_holder(&self, header: Header<'_>, f: &Fields, mut see: impl FnMut(Entry)) {
+        if !f.set_form() {
+            for i in 0..INLINE {
+                let entry = Entry::unpack(half(header.holder_words(), i));
+                if entry.cut != 0 {
+                    see(entry);
+                }
+            }
+            return;
+        }
+        let cut = f.len;
+        each_bit(0, header.holder_words(), |slot| see(Entry { slot, cut, private: false }));
+        for page in self.pages(f) {
+            let (first, private) = (page.first_slot(), page.private());
+            each_bit(first, page.words, |slot| see(Entry { slot, cut, private }));
+        }
+        self.each_keys(f, |keys| keys.iter().for_each(|&key| see(of_cut_key(key))));
+    }
+
+    /// Longest prefix of the run held by anyone, and by holders of `mine` under canonical names.
+    pub(crate) fn reach(&self, header: Header<'_>, f: &Fields, mine: impl Fn(u32) -> bool) -> (u32, u32) {
+        let (mut any, mut canonical) = (0, 0);
+        self.each_holder(header, f, |e| {
+            any = any.max(e.cut);
+            if !e.private && mine(e.slot) {
+                canonical = canonical.max(e.cut);
+            }
+        });
+        (any, canonical)
+    }
+
+    /// Longest prefix of the run held by anyone. A few lines, however many hold it.
+    pub(crate) fn furthest(&self, header: Header<'_>, f: &Fields) -> u32 {
+        if !f.set_form() {
+            return self.reach(header, f, |_| false).0;
+        }
+        let any = |words: &[AtomicU64]| words.iter().any(|w| w.load(Ordering::Relaxed) != 0);
+        if any(header.holder_words()) || self.pages(f).any(|p| any(p.words)) {
+            return f.len;
+        }
+        let mut furthest = 0;
+        self.each_key_back(f, |entry| {
+            furthest = entry.cut;
+            false
+        });
+        furthest
+    }
+
+    /// Calls `see` with every holder block of a run. Under LOCK, or where nobody changes it.
+    pub(crate) fn each_block(&self, f: &Fields, see: &mut impl FnMut(u32)) {
+        if !f.set_form() || f.ext == 0 {
+            return;
+        }
+        let (cuts, slots) = self.roots(f);
+        tree::each_block(&self.arena, cuts, see);
+        tree::each_block(&self.arena, slots, see);
+        self.pages(f).for_each(|p| see(p.id));
+        if f.flags & CROWD != 0 {
+            see(f.ext);
+        }
+    }
+
+    /// Checks what a set form promises (I9): both trees tell the same, in order; no page is empty.
+    pub(crate) fn check_set(&self, header: Header<'_>, f: &Fields) -> Result<(), String> {
+        if !f.set_form() {
+            return Ok(());
+        }
+        let (cuts, slots) = self.roots(f);
+        let keys = |root| {
+            let mut keys = Vec::new();
+            tree::each_leaf(&self.arena, root, u32::MAX, &mut |some| keys.extend_from_slice(some));
+            keys
+        };
+        let (cuts, slots) = (keys(cuts), keys(slots));
+        if !cuts.is_sorted_by(|a, b| a < b) || !slots.is_sorted_by(|a, b| a < b) {
+            return Err("I9: keys out of order".into());
+        }
+        if f.flags & CROWD == 0 {
+            return if cuts.len() <= tree::KEYS { Ok(()) } else { Err("I9: more keys than a block has".into()) };
+        }
+        let mut again: Vec<u32> = cuts.iter().map(|&key| by_slot(of_cut_key(key))).collect();
+        again.sort_unstable();
+        if again != slots {
+            return Err(format!("I9: {} keys by cutoff and {} by slot differ", cuts.len(), slots.len()));
+        }
+        if self.pages(f).any(|p| p.words.iter().all(|w| w.load(Ordering::Relaxed) == 0)) {
+            return Err("I9: an empty page of full holders".into());
+        }
+        match self.furthest(header, f) == self.reach(header, f, |_| false).0 {
+            true => Ok(()),
+            false => Err("I9: the furthest holder is another".into()),
+        }
+    }
+}
+
+/// Calls `see` for each set bit of some words, the first of which is `first`'s.
+#[inline]
+fn each_bit(first: u32, words: &[AtomicU64], mut see: impl FnMut(u32)) {
+    for (i, word) in words.iter().enumerate() {
+        let mut bits = word.load(Ordering::Relaxed);
+        while bits != 0 {
+            see(first + i as u32 * 64 + bits.trailing_zeros());
+            bits &= bits - 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::IndexConfig;
+    use crate::layout::{CROWD, Entry, Fields, slot_of};
+    use crate::shard::Shard;
+    use crate::types::Tier;
+    use crate::version::Locked;
+    use std::collections::BTreeMap;
+
+    const LEN: u32 = 200;
+
+    struct Model<'a> {
+        shard: &'a Shard,
+        lock: Locked<'a>,
+        f: Fields,
+        map: BTreeMap<u32, (u32, bool)>,
+        x: u64,
+    }
+
+    impl Model<'_> {
+        fn below(&mut self, end: u32) -> u32 {
+            self.x = self.x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            ((self.x >> 33) % u64::from(end)) as u32
+        }
+
+        /// One change; whether there was a block for it.
+        fn set(&mut self, slot: u32, cut: u32, private: bool) -> bool {
+            let header = self.shard.header(1);
+            let done = self.shard.set_cut(&mut self.lock, header, &mut self.f, Entry { slot, cut, private });
+            assert!(done.is_ok() || cut > 0, "taking a holder out needs no memory");
+            match (done.is_ok(), cut) {
+                (true, 0) => drop(self.map.remove(&slot)),
+                (true, _) => drop(self.map.insert(slot, (cut, private))),
+                _ => {}
+            }
+            let (cut, private) = self.map.get(&slot).copied().unwrap_or_default();
+            let now = self.shard.cut(header, &self.f, slot);
+            assert_eq!(now.0, cut, "slot {slot}");
+            assert!(cut == 0 || now.1 == private, "slot {slot}");
+            done.is_ok()
+        }
+
+        fn check(&self) {
+            let header = self.shard.header(1);
+            assert_eq!(header.load(), self.f, "the header says what the lane knows");
+            let mut all = BTreeMap::new();
+            self.shard.each_holder(header, &self.f, |e| {
+                assert!(all.insert(e.slot, (e.cut, e.private)).is_none(), "slot {} stands twice", e.slot);
+            });
+            assert_eq!(all, self.map);
+            assert_eq!(self.shard.furthest(header, &self.f), self.map.values().map(|v| v.0).max().unwrap_or(0));
+            if self.f.set_form() {
+                assert_eq!(self.f.holders as usize, self.map.len());
+            }
+            self.shard.check_set(header, &self.f).unwrap();
+            let mut blocks = 0;
+            self.shard.each_block(&self.f, &mut |_| blocks += 1);
+            assert_eq!(self.shard.alloc.lock().usage().exts_live, blocks, "no block is lost");
+        }
+    }
+
+    fn forms_equal_a_map(exts_max: u32, ranks: u32, steps: u32) -> (u32, bool) {
+        let config = IndexConfig { exts_max, blocks_max: 512, runs_max: 64, ..IndexConfig::default() };
+        let shard = Shard::new(&config, 0).unwrap();
+        let (base, len) = (8, LEN);
+        let f = Fields { base, parent: 0, next: 0, ext: 0, len, cap: len, holders: 0, flags: 0 };
+        let header = shard.header(1);
+        header.store(&f);
+        let lock = header.version().revive();
+        let mut model = Model { shard: &shard, lock, f, map: BTreeMap::new(), x: 77 };
+        let (mut refused, mut crowded) = (0, false);
+        for step in 0..steps {
+            // Grows, is full and crowded at one cutoff, shrinks to nothing; again.
+            let phase = step * 8 / steps % 4;
+            let tier = Tier::ALL[(model.below(12) / 9) as usize];
+            let slot = slot_of(model.below(ranks), tier);
+            let cut = match (phase, model.below(10)) {
+                (0, 0..2) | (1 | 2, 0..5) | (3, 0..9) => 0,
+                (1, _) => LEN,
+                (2, 5..8) => 17,
+                _ => 1 + model.below(LEN),
+            };
+            let private = model.below(3) == 0;
+            refused += u32::from(!model.set(slot, cut, private));
+            crowded |= model.f.flags & CROWD != 0;
+            if step % (steps / 60) == 0 {
+                model.check();
+            }
+        }
+        for slot in model.map.keys().copied().collect::<Vec<_>>() {
+            assert!(model.set(slot, 0, false));
+        }
+        model.check();
+        assert_eq!(model.f.ext, 0);
+        (refused, crowded)
+    }
+
+    #[test]
+    fn forms_of_few_and_of_many_equal_a_map() {
+        for (ranks, steps) in [(6, 6_000), (30, 12_000), (150, 24_000), (2_000, 60_000), (10_000, 120_000)] {
+            let (refused, crowded) = forms_equal_a_map(1 << 16, ranks, steps);
+            assert_eq!((refused, crowded), (0, ranks > 6), "{ranks} ranks");
+        }
+    }
+
+    #[test]
+    fn without_blocks_a_change_is_refused_whole() {
+        let (refused, crowded) = forms_equal_a_map(64, 2_000, 40_000);
+        assert!(refused > 0 && crowded);
+    }
+}
