@@ -62,7 +62,7 @@ fn entry_of(words: &[AtomicU64], slot: u32) -> Option<(usize, Entry)> {
 /// Which page of bits a full holder belongs to: private : 1 | tier : 2 | number among the tier's.
 #[inline]
 fn page_of(slot: u32, private: bool) -> u32 {
-    u32::from(private) << 31 | tier_of(slot) << 20 | rank_of(slot) / PAGE_RANKS
+    u32::from(private) << 31 | tier_of(slot) << 20 | (rank_of(slot) / PAGE_RANKS)
 }
 
 /// A page of bits of a crowd.

@@ -93,19 +93,19 @@ fn child(node: &[AtomicU64], i: usize) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
 
-fn children(node: &[AtomicU64], count: usize) -> Vec15 {
-    let mut all = Vec15 { of: [(0, 0); CHILDREN + 1], len: count };
+fn children(node: &[AtomicU64], count: usize) -> Children {
+    let mut all = Children { of: [(0, 0); CHILDREN + 1], len: count };
     (0..count).for_each(|i| all.of[i] = child(node, i));
     all
 }
 
 /// Children of a node and one more.
-struct Vec15 {
+struct Children {
     of: [(u32, u32); CHILDREN + 1],
     len: usize,
 }
 
-impl Vec15 {
+impl Children {
     fn insert(&mut self, at: usize, pair: (u32, u32)) {
         self.of.copy_within(at..self.len, at + 1);
         self.of[at] = pair;
@@ -255,7 +255,7 @@ fn remove_in(arena: &Arena, id: u32, key: u32, freed: &mut Blocks) -> usize {
 }
 
 /// Joins a child with the one before it, if both fit into three quarters of a node.
-fn joined(arena: &Arena, all: &Vec15, right: usize) -> bool {
+fn joined(arena: &Arena, all: &Children, right: usize) -> bool {
     let (a, b) = (words(arena, all.of[right - 1].1), words(arena, all.of[right].1));
     let ((in_a, height), (in_b, _)) = (head(a), head(b));
     let room = if height == 0 { KEYS } else { CHILDREN };

@@ -30,6 +30,20 @@ impl Found {
         self.slots.push(slot);
     }
 
+    /// Adds slots that end in one run, by cutoff; `depth` is before the run.
+    #[inline]
+    pub fn extend(&mut self, depth: u32, partial: impl ExactSizeIterator<Item = (u32, u32)>) {
+        let mut last = self.levels.last().map_or(0, |l| l.0);
+        self.slots.reserve(partial.len());
+        for (cut, slot) in partial {
+            if depth + cut != last {
+                last = depth + cut;
+                self.levels.push((last, self.slots.len() as u32));
+            }
+            self.slots.push(slot);
+        }
+    }
+
     /// Puts what was found from the slot at `mark` on at this depth, which is at most any of theirs.
     pub fn clamp(&mut self, mark: usize, depth: u32) {
         if self.slots.len() > mark {

@@ -1,5 +1,7 @@
 //! An answer by depth: the primary form of a lookup's answer. Pairs, dense arrays and the best few are made from it.
 
+use crate::read::found::Found;
+use crate::read::names::Naming;
 use crate::types::{HolderDepth, RankKey, Tier};
 
 /// A holder in an answer.
@@ -79,6 +81,17 @@ impl Levels {
     pub(super) fn clear(&mut self) {
         self.levels.clear();
         self.holders.clear();
+    }
+
+    /// Adds all that was found, if every one of it can be named at once.
+    #[inline]
+    pub(super) fn add_all(&mut self, found: &Found, naming: Naming<'_>) -> bool {
+        let start = self.holders.len() as u32;
+        let named = naming.all(&found.slots, &mut self.holders);
+        if named {
+            self.levels.extend(found.levels.iter().map(|&(depth, at)| (depth, start + at)));
+        }
+        named
     }
 
     /// Adds a level of this depth with those of `slots` that `name` names, unless there are none.

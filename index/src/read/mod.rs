@@ -58,6 +58,7 @@ impl Reader {
     pub fn lookup_levels(&mut self, query: &[ContentHash], options: &LookupOptions<'_>, out: &mut Levels) -> Outcome {
         out.clear();
         let outcome = self.each_shard(query, options.residency, |found, naming| match options.filter {
+            None if out.add_all(found, naming) => {}
             None => found.iter().for_each(|(depth, slots)| out.add(depth, slots, |slot| named(naming, slot))),
             Some(filter) => found.iter().for_each(|(depth, slots)| {
                 out.add(depth, slots, |slot| named(naming, slot).filter(|h| filter.contains(h.rank)));

@@ -4,10 +4,11 @@
 //! its walk and finds it still there after it: an entry of a rank is stored after the count rose for that rank, and a slot
 //! is given away after its last entries went (slots.rs). Otherwise it asks the slot table, holder by holder.
 
-use crate::layout::rank_of;
+use crate::layout::{rank_of, tier_of};
+use crate::read::levels::RankTier;
 use crate::slots::{RankSlots, WORD_RANKS};
 use crate::sync::{Ordering, fence};
-use crate::types::RankKey;
+use crate::types::{RankKey, Tier};
 
 /// No rank, or none that may be named.
 const NOBODY: u64 = u64::MAX;
@@ -69,6 +70,22 @@ impl Naming<'_> {
     /// Whether the reader's copy was of no use.
     pub fn is_slow(&self) -> bool {
         self.copied.is_none()
+    }
+
+    /// Names all slots out of the copy, in order. False, with nothing added, where one cannot be named so.
+    #[inline]
+    pub fn all(&self, slots: &[u32], out: &mut Vec<RankTier>) -> bool {
+        let Some(keys) = self.copied else { return false };
+        let (start, mut nobody) = (out.len(), false);
+        out.extend(slots.iter().map(|&slot| {
+            let key = keys.get(rank_of(slot) as usize).copied().unwrap_or(NOBODY);
+            nobody |= key == NOBODY;
+            RankTier { rank: RankKey(key as u32), tier: Tier::ALL[tier_of(slot) as usize % Tier::COUNT] }
+        }));
+        if nobody {
+            out.truncate(start);
+        }
+        !nobody
     }
 
     /// The rank of a slot; `None` where it is masked or has changed hands.
