@@ -5,6 +5,7 @@
 
 mod documents;
 mod fuzz;
+mod instructions;
 mod sanitizer;
 mod section;
 mod tasks;
@@ -19,6 +20,7 @@ usage: cargo xtask TASK
   ci       test, plus formatting, lints, documentation and the README's commands
   loom     the loom models alone
   churn    the long memory test: a million chains through an index that keeps 200 (minutes)
+  instructions [--update]   instructions an operation against the baselines; needs valgrind
   tsan     the concurrent suite under ThreadSanitizer
   fuzz [SECONDS]   every fuzz target, 60 seconds each by default
 ";
@@ -31,6 +33,8 @@ fn main() -> ExitCode {
         ["ci"] => tasks::ci(&mut runner),
         ["loom"] => tasks::loom(&mut runner),
         ["churn"] => tasks::churn(&mut runner),
+        ["instructions"] => instructions::run(&mut runner, false),
+        ["instructions", "--update"] => instructions::run(&mut runner, true),
         ["tsan"] => sanitizer::tsan(&mut runner),
         ["fuzz"] => fuzz::fuzz(&mut runner, fuzz::SECONDS),
         ["fuzz", seconds] => match seconds.parse() {

@@ -1,6 +1,7 @@
 //! What each task runs. Change the suites here, nowhere else: CI and the README call these.
 
 use crate::documents;
+use crate::instructions;
 use crate::sanitizer;
 use crate::section::{Failed, Runner};
 
@@ -29,6 +30,7 @@ pub fn ci(runner: &mut Runner) -> Result<(), Failed> {
     runner.note("documents name files that exist", documents::check)?;
     test(runner)?;
     hwloc(runner)?;
+    instructions::run(runner, false)?;
     sanitizer::tsan(runner)?;
     readme_commands(runner)
 }

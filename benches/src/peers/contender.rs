@@ -30,9 +30,9 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// Builds the indexes of a run, each under an account of its own.
+    /// Builds the indexes of a run, each under the account of its kind.
     pub fn all(kinds: &[Kind], workers: u32) -> Vec<Contender> {
-        kinds.iter().enumerate().map(|(i, &kind)| Contender::new(kind, i + 1, workers)).collect()
+        kinds.iter().map(|&kind| Contender::new(kind, kind as usize + 1, workers)).collect()
     }
 
     fn new(kind: Kind, account: usize, workers: u32) -> Self {

@@ -3,7 +3,7 @@
 use crate::churn::look_up;
 use crate::contender::{Contender, Kind};
 use crate::gates::Row;
-use kvatlas_benches::sampling::quantile;
+use kvatlas_benches::sampling::{Estimate, median};
 use kvatlas_corpora::{Batch, Random, mix};
 use kvatlas_index::{ContentHash, EngineHash};
 use std::hint::black_box;
@@ -17,36 +17,40 @@ fn block(chain: u64, place: u64) -> (EngineHash, ContentHash) {
     (EngineHash(mix(17, x)), ContentHash(mix(18, x)))
 }
 
-fn median(times: Vec<f64>) -> f64 {
-    let mut times = times;
-    quantile(&mut times, 0.5)
-}
-
-/// Applies a batch and returns the median time of an event.
-fn play(contender: &mut Contender, batch: &Batch) -> f64 {
+/// Applies a batch; the time of each event.
+fn play(contender: &mut Contender, batch: &Batch) -> Vec<f64> {
     contender.prepare(batch);
     let events: Vec<usize> = (0..batch.operations.len()).collect();
-    median(contender.play(batch, &events))
+    contender.play(batch, &events)
 }
 
-/// Lookups of a batch that has nothing else: the median time.
-fn ask(contender: &mut Contender, batch: &Batch) -> f64 {
+/// Lookups of a batch that has nothing else, once unmeasured and once measured.
+fn ask(contender: &mut Contender, batch: &Batch) -> Vec<f64> {
     contender.prepare(batch);
     let lookups: Vec<usize> = (0..batch.operations.len()).collect();
     look_up(contender, batch, &lookups);
-    median(look_up(contender, batch, &lookups))
+    look_up(contender, batch, &lookups)
 }
 
 fn without_control(kinds: &[Kind]) -> Vec<Kind> {
     kinds.iter().copied().filter(|&kind| kind != Kind::Control && kind != Kind::Reference).collect()
 }
 
-/// Ours against each rival.
-fn against(cell: &str, what: &str, figures: &[(&'static str, f64)], limit: (&'static str, f64)) -> Vec<Row> {
+type Figures = Vec<(&'static str, Estimate)>;
+
+fn ratio(ours: Estimate, theirs: Estimate) -> Estimate {
+    let per = |theirs: f64, ours: f64| theirs / ours.max(1.0);
+    Estimate { value: per(theirs.value, ours.value), low: per(theirs.low, ours.high), high: per(theirs.high, ours.low) }
+}
+
+/// Ours against a limit, which is the gate, and against each rival.
+fn against(cell: &str, what: &str, figures: &Figures, limit: (&'static str, f64)) -> Vec<Row> {
     let Some(&(_, ours)) = figures.iter().find(|figure| figure.0 == "kvatlas") else { return Vec::new() };
-    let mut rows = vec![Row::plain(cell, what, limit.0, (ours, limit.1), Some(1.0))];
+    let (name, value) = limit;
+    let limit = Estimate { value, low: value, high: value };
+    let mut rows = vec![Row::new(cell, what, name, (ours.value, value), ratio(ours, limit), Some(1.0))];
     for &(name, theirs) in figures.iter().filter(|figure| figure.0 != "kvatlas") {
-        rows.push(Row::plain(cell, what, name, (ours, theirs), None));
+        rows.push(Row::new(cell, what, name, (ours.value, theirs.value), ratio(ours, theirs), None));
     }
     rows
 }
@@ -68,7 +72,7 @@ pub fn holders(kinds: &[Kind], quick: bool) -> Vec<Row> {
             for _ in 0..if quick { 50 } else { SAMPLES } {
                 batch.push_lookup(0, (0..256).map(|place| block(0, place).1));
             }
-            figures.push((contender.name(), ask(&mut contender, &batch)));
+            figures.push((contender.name(), median(&ask(&mut contender, &batch))));
         }
         rows.extend(against("holders", &format!("{workers} holders, lookup p50 ns"), &figures, (limit, limit_ns)));
     }
@@ -77,49 +81,60 @@ pub fn holders(kinds: &[Kind], quick: bool) -> Vec<Row> {
 
 /// Very many chains of two blocks from the root.
 pub fn root(kinds: &[Kind], quick: bool) -> Vec<Row> {
+    const WHAT: [&str; 3] = ["missing lookup", "store of one chain", "removal of one chain"];
     let mut rows = Vec::new();
     let sizes: &[u64] = if quick { &[16_000, 65_500] } else { &[16_000, 65_500, 250_000] };
-    let mut first: Vec<[f64; 3]> = Vec::new();
+    let mut smallest: Option<[f64; 3]> = None;
     for &children in sizes {
-        let mut figures = [Vec::new(), Vec::new(), Vec::new()];
+        let mut figures = [Figures::new(), Figures::new(), Figures::new()];
         for kind in without_control(kinds) {
-            let mut contender = Contender::all(&[kind], 64).remove(0);
-            let mut batch = Batch::default();
-            for chain in 0..children {
-                batch.push_store((chain % 64) as u32, None, (0..2).map(|place| block(chain, place)));
+            let samples = one_root(kind, children, if quick { 3 } else { 15 });
+            for (figures, (name, samples)) in figures.iter_mut().zip(samples) {
+                figures.push((name, median(&samples)));
             }
-            play(&mut contender, &batch);
-            let extra = |i: usize| children + 7 * i as u64;
-            batch.clear();
-            (0..SAMPLES).for_each(|i| batch.push_lookup(0, (0..2).map(|place| block(extra(i), place).1)));
-            figures[0].push((contender.name(), ask(&mut contender, &batch)));
-            batch.clear();
-            (0..SAMPLES)
-                .for_each(|i| batch.push_store((i % 64) as u32, None, (0..2).map(|place| block(extra(i), place))));
-            figures[1].push((contender.name(), play(&mut contender, &batch)));
-            batch.clear();
-            (0..SAMPLES)
-                .for_each(|i| batch.push_remove((i % 64) as u32, (0..2).rev().map(|place| block(extra(i), place).0)));
-            figures[2].push((contender.name(), play(&mut contender, &batch)));
         }
-        let ours = |i: usize| figures[i].iter().find(|f| f.0 == "kvatlas").map_or(0.0, |f| f.1);
-        first.push([ours(0), ours(1), ours(2)]);
-        for (i, what) in ["missing lookup", "store of one chain", "removal of one chain"].into_iter().enumerate() {
-            let limit = if i == 0 { ("150 ns", 150.0) } else { ("1.5 x 16k", 1.5 * first[0][i]) };
-            rows.extend(against("root", &format!("{children} children, {what} p50 ns"), &figures[i], limit));
+        let ours =
+            |i: usize| figures[i].iter().find(|figure| figure.0 == "kvatlas").map_or(0.0, |figure| figure.1.value);
+        let base = *smallest.get_or_insert([ours(0), ours(1), ours(2)]);
+        for (i, what) in WHAT.into_iter().enumerate() {
+            let what = format!("{children} children, {what} p50 ns");
+            let limit = if i == 0 { ("150 ns", 150.0) } else { ("1.5 x 16k", 1.5 * base[i]) };
+            rows.extend(against("root", &what, &figures[i], limit));
             if i == 0 && children != sizes[0] {
-                let flat = (ours(0), 1.5 * first[0][0]);
-                rows.push(Row::plain(
-                    "root",
-                    &format!("{children} children, {what} p50 ns"),
-                    "1.5 x 16k",
-                    flat,
-                    Some(1.0),
-                ));
+                rows.push(Row::plain("root", &what, "1.5 x 16k", (ours(0), 1.5 * base[0].max(20.0)), Some(1.0)));
             }
         }
     }
     rows
+}
+
+/// Times of missing lookups, and of storing and removing one chain more, with so many chains at the root.
+fn one_root(kind: Kind, children: u64, rounds: usize) -> [(&'static str, Vec<f64>); 3] {
+    let mut contender = Contender::all(&[kind], 64).remove(0);
+    let mut samples = [Vec::new(), Vec::new(), Vec::new()];
+    let mut batch = Batch::default();
+    for chain in 0..children {
+        batch.push_store((chain % 64) as u32, None, (0..2).map(|place| block(chain, place)));
+    }
+    play(&mut contender, &batch);
+    for round in 0..rounds {
+        let extra = |i: usize| children + 7 * (round * SAMPLES + i) as u64;
+        batch.clear();
+        (0..SAMPLES).for_each(|i| batch.push_lookup(0, (0..2).map(|place| block(extra(i), place).1)));
+        samples[0].extend(ask(&mut contender, &batch));
+        batch.clear();
+        for i in 0..SAMPLES {
+            batch.push_store((i % 64) as u32, None, (0..2).map(|place| block(extra(i), place)));
+        }
+        samples[1].extend(play(&mut contender, &batch));
+        batch.clear();
+        for i in 0..SAMPLES {
+            batch.push_remove((i % 64) as u32, (0..2).rev().map(|place| block(extra(i), place).0));
+        }
+        samples[2].extend(play(&mut contender, &batch));
+    }
+    let name = contender.name();
+    samples.map(|samples| (name, samples))
 }
 
 /// A prompt of 8,192 blocks, against comparing the raw arrays.
@@ -139,15 +154,18 @@ pub fn prompt() -> Vec<Row> {
     for i in 0..SAMPLES as u64 {
         batch.push_lookup(0, (0..BLOCKS).map(|place| block(i % PROMPTS, place).1));
     }
-    let ours = ask(&mut contender, &batch);
+    let ours = median(&ask(&mut contender, &batch));
     let stored: Vec<Vec<ContentHash>> =
         (0..PROMPTS).map(|chain| (0..BLOCKS).map(|place| block(chain, place).1).collect()).collect();
+    let clock_ns = kvatlas_benches::sampling::clock_ns();
     let compare = |i: usize| {
         let asked = batch.contents(&batch.operations[i]);
         let begin = Instant::now();
         black_box(black_box(asked) == black_box(&stored[i % PROMPTS as usize][..]));
-        begin.elapsed().as_nanos() as f64 - kvatlas_benches::sampling::clock_ns()
+        begin.elapsed().as_nanos() as f64 - clock_ns
     };
-    let raw = median((0..SAMPLES).map(compare).collect());
-    vec![Row::plain("prompt", "8,192 blocks, lookup p50 ns", "1.5 x raw", (ours, 1.5 * raw), Some(1.0))]
+    let raw = median(&(0..SAMPLES).map(compare).collect::<Vec<_>>());
+    let limit = Estimate { value: 1.5 * raw.value, low: 1.5 * raw.low, high: 1.5 * raw.high };
+    let figures = (ours.value, limit.value);
+    vec![Row::new("prompt", "8,192 blocks, lookup p50 ns", "1.5 x raw", figures, ratio(ours, limit), Some(1.0))]
 }

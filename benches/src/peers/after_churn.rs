@@ -1,0 +1,125 @@
+//! After a long churn: lookup cost and bytes of the index that lived through it, against a fresh index with the same content.
+//!
+//! Pools evict tail first, so what a worker holds is always closed under prefixes and can be stored again chain by chain.
+
+use crate::churn::{look_up, lookup_quantile, split};
+use crate::contender::{Contender, Kind, turns};
+use crate::gates::Row;
+use kvatlas_benches::sampling::Estimate;
+use kvatlas_corpora::{Batch, Names, OperationKind, Parameters, Sharing, Stream, StreamError, Trace};
+use kvatlas_index::{ContentHash, EngineHash};
+use std::collections::{HashMap, HashSet};
+
+/// Operations that are applied at a time.
+const STEP: usize = 20_000;
+/// Windows of lookups after the churn.
+const WINDOWS: usize = 24;
+/// A churned index may cost a tenth more.
+const GATE: f64 = 1.0 / 1.1;
+
+/// What the fleet holds, to be stored again.
+#[derive(Default)]
+struct Content {
+    held: Vec<HashSet<EngineHash>>,
+    blocks: HashMap<EngineHash, (Option<EngineHash>, ContentHash, u32)>,
+}
+
+impl Content {
+    fn follow(&mut self, batch: &Batch) {
+        for operation in &batch.operations {
+            let (names, contents) = (batch.names(operation), batch.contents(operation));
+            let mine = &mut self.held[operation.worker as usize];
+            match operation.kind {
+                OperationKind::Lookup => {}
+                OperationKind::Store { parent, .. } => {
+                    let parents = std::iter::once(parent).chain(names.iter().copied().map(Some));
+                    for ((&name, &content), parent) in names.iter().zip(contents).zip(parents) {
+                        mine.insert(name);
+                        self.blocks.entry(name).or_insert((parent, content, 0)).2 += 1;
+                    }
+                }
+                OperationKind::Remove => {
+                    for name in names {
+                        mine.remove(name);
+                        if let Some(block) = self.blocks.get_mut(name) {
+                            block.2 -= 1;
+                            if block.2 == 0 {
+                                self.blocks.remove(name);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Stores that build one worker's content, parents first.
+    fn stores(&self, worker: u32, blocks_max: usize, batch: &mut Batch) {
+        let mut names: Vec<EngineHash> = self.held[worker as usize].iter().copied().collect();
+        names.sort_unstable();
+        let mut placed = HashSet::new();
+        for name in names {
+            let mut path = Vec::new();
+            let mut at = Some(name);
+            while let Some(name) = at.filter(|name| placed.insert(*name)) {
+                let (parent, content, _) = self.blocks[&name];
+                path.push((name, content));
+                at = parent;
+            }
+            path.reverse();
+            for stretch in path.chunks(blocks_max) {
+                batch.push_store(worker, at, stretch.iter().copied());
+                at = stretch.last().map(|block| block.0);
+            }
+        }
+    }
+}
+
+/// Runs so many hours of the corpus's own time, then compares.
+pub fn run(trace: &Trace, sharing: Sharing, hours: u64, quick: bool) -> Result<Vec<Row>, StreamError> {
+    let mut parameters = Parameters::standard(128, sharing, Names::Same);
+    if quick {
+        parameters.blocks_per_worker /= 16;
+    }
+    let mut all = Contender::all(&[Kind::Kvatlas], parameters.workers);
+    let mut stream = Stream::new(trace, parameters.clone())?;
+    let mut content = Content { held: vec![HashSet::new(); parameters.workers as usize], ..Content::default() };
+    let mut batch = Batch::default();
+    let mut at_ns = 0;
+    while at_ns < hours * 3_600_000_000_000 {
+        batch.clear();
+        stream.extend(&mut batch, STEP)?;
+        at_ns = batch.operations.last().map_or(u64::MAX, |operation| operation.at_ns);
+        let (_, events) = split(&batch);
+        all[0].play(&batch, &events);
+        content.follow(&batch);
+    }
+    let mut fresh = Contender::all(&[Kind::Control], parameters.workers).remove(0);
+    for worker in 0..parameters.workers {
+        batch.clear();
+        content.stores(worker, parameters.store_blocks_max as usize, &mut batch);
+        let (_, events) = split(&batch);
+        fresh.play(&batch, &events);
+    }
+    drop(content);
+    all.push(fresh);
+    let bytes = [all[0].bytes() as f64, all[1].bytes() as f64];
+    let mut lookups = [Vec::new(), Vec::new()];
+    for window in 0..WINDOWS {
+        batch.clear();
+        stream.extend_requests(&mut batch, 200)?;
+        let (asked, _) = split(&batch);
+        turns(2, window).for_each(|i| lookups[i].push(look_up(&mut all[i], &batch, &asked)));
+    }
+    let (level, held) = (format!("{sharing:?}").to_lowercase(), stream.figures().resident as f64);
+    let cell = format!("after-churn-{level}");
+    let what = format!("{level}, after {hours} h: bytes a membership");
+    let mut rows = vec![Row::plain(&cell, &what, "fresh", (bytes[0] / held, bytes[1] / held), Some(GATE))];
+    for (share, name) in [(0.5, "p50"), (0.99, "p99")] {
+        let (x, y) = (lookup_quantile(&lookups[0], share), lookup_quantile(&lookups[1], share));
+        let ratio = Estimate { value: y.value / x.value, low: y.low / x.high, high: y.high / x.low };
+        let what = format!("{level}, after {hours} h: lookup {name} ns");
+        rows.push(Row::new(&cell, &what, "fresh", (x.value, y.value), ratio, Some(GATE)));
+    }
+    Ok(rows)
+}
