@@ -210,6 +210,14 @@ impl Alloc {
         self.runs.next
     }
 
+    /// Whether a limit comes near: more than three quarters of blocks, runs or holder blocks are taken.
+    pub fn scarce(&self) -> bool {
+        let scarce = |live: u64, limit: u32| live > u64::from(limit) / 4 * 3;
+        scarce(self.granules.live * u64::from(GRANULE), self.blocks_max)
+            || scarce(self.runs.live(), self.runs.limit)
+            || scarce(self.exts.live(), self.exts.limit)
+    }
+
     pub fn usage(&self) -> Usage {
         Usage {
             granules_live: self.granules.live,

@@ -5,9 +5,9 @@ use crate::edge::Found;
 use crate::index::Index;
 use crate::kids::Kids;
 use crate::lane::Lane;
-use crate::layout::{Fields, ROOT};
+use crate::layout::{Fields, ROOT, slot_of};
 use crate::shard::Shard;
-use crate::types::ContentHash;
+use crate::types::{ContentHash, Tier};
 use std::collections::HashMap;
 
 macro_rules! ensure {
@@ -163,6 +163,11 @@ impl Lane {
             }
             ensure!(private.is_empty(), "I12: private names of holder {slot} at positions it does not hold");
             ensure!(names.twins.keys().all(|p| positions.contains_key(p)), "I13: twins where nothing is held");
+        }
+        for (rank_slot, left) in self.retired().slots() {
+            let tiers = Tier::ALL.map(|tier| slot_of(rank_slot, tier)).into_iter();
+            let count: u64 = tiers.filter_map(|slot| held.remove(&slot)).map(|(count, _)| count).sum();
+            ensure!(count == left && count > 0, "retired slot {rank_slot} has {count} blocks left, counted {left}");
         }
         ensure!(held.is_empty(), "slots without a rank hold something: {:?}", held.keys());
         Ok(())

@@ -25,6 +25,8 @@ pub struct Stats {
     pub blocks: u64,
     /// Runs.
     pub runs: u64,
+    /// Memberships of cleared holders: in no answer and in no other count any more, not swept out of memory yet.
+    pub sweeping: u64,
     /// Parked orphan blocks.
     pub parked: u64,
     /// Open ranks.
@@ -106,6 +108,7 @@ impl Index {
             stats.held += sum(|f| &f.held);
             stats.blocks += sum(|f| &f.blocks);
             stats.runs += usage.runs_live;
+            stats.sweeping += sum(|f| &f.sweeping);
             stats.parked += sum(|f| &f.parked);
             stats.ranks += u64::from(shard.slots.open());
             stats.splits += sum(|f| &f.splits);

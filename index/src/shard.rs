@@ -34,6 +34,8 @@ pub(crate) struct LaneFigures {
     /// Run ids in the lane's stock, and granules: not in use.
     pub runs_kept: AtomicU64,
     pub granules_kept: AtomicU64,
+    /// Memberships of holders that are gone, not swept yet.
+    pub sweeping: AtomicU64,
 }
 
 /// One shard.

@@ -13,6 +13,8 @@ use crate::types::RankKey;
 
 /// Ranks of a word.
 pub(crate) const WORD_RANKS: u32 = 16;
+/// Slots that a lane may have masked and not yet swept.
+pub(crate) const RETIRED_MAX: u32 = 256;
 const MASKED: u64 = 1;
 
 struct State {
@@ -36,8 +38,9 @@ pub(crate) struct RankSlots {
 
 impl RankSlots {
     pub fn new(ranks_max: u32, lanes: u32) -> Self {
-        // At worst each open rank is alone on its word, and each lane keeps one empty word.
-        let ranks = ((ranks_max + lanes) * WORD_RANKS).min(RANKS_END);
+        // At worst each open rank, and each slot that is not swept yet, is alone on its word, and each lane keeps one empty
+        // word.
+        let ranks = ((ranks_max + lanes * (1 + RETIRED_MAX)) * WORD_RANKS).min(RANKS_END);
         Self {
             stamps: (0..ranks).map(|_| AtomicU64::new(MASKED)).collect(),
             keys: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
@@ -56,7 +59,7 @@ impl RankSlots {
     /// Words of ranks in use: bounds what a lookup has to look at.
     #[inline]
     pub fn words(&self) -> usize {
-        // Acquire: pairs with the Release in `claim`; entries of a word are only stored after it is counted.
+        // Acquire: pairs with the Release in `take_word`; entries of a word are only stored after it is counted.
         self.words_end.load(Ordering::Acquire) as usize
     }
 
@@ -66,28 +69,35 @@ impl RankSlots {
         self.words().div_ceil(64 / WORD_RANKS as usize)
     }
 
-    /// Counts one more open rank; with `new_word`, also a fresh word for a lane, whose number is returned.
-    pub fn claim(&self, new_word: bool) -> Result<Option<u32>, IndexError> {
+    /// Counts one more open rank.
+    pub fn open_one(&self) -> Result<(), IndexError> {
         let mut state = self.state.lock();
         if state.open >= self.ranks_max {
             return Err(IndexError::RanksFull { limit: self.ranks_max });
         }
-        if !new_word {
-            state.open += 1;
-            return Ok(None);
-        }
+        state.open += 1;
+        Ok(())
+    }
+
+    /// Counts one open rank less.
+    pub fn close_one(&self) {
+        self.state.lock().open -= 1;
+    }
+
+    /// A word of slots for a lane, if there is one left.
+    pub fn take_word(&self) -> Option<u32> {
+        let mut state = self.state.lock();
         if let Some(word) = state.spare.pop() {
-            state.open += 1;
-            return Ok(Some(word));
+            return Some(word);
         }
         let word = state.words;
         if (word + 1) * WORD_RANKS > self.capacity() {
-            return Err(IndexError::RanksFull { limit: self.ranks_max });
+            return None;
         }
-        state.open += 1;
         state.words += 1;
+        // Release: pairs with the Acquire in `words`.
         self.words_end.store(u64::from(state.words), Ordering::Release);
-        Ok(Some(word))
+        Some(word)
     }
 
     /// Takes back a word whose ranks are all masked and swept: ranks that move between lanes must not use up the words.
@@ -120,11 +130,6 @@ impl RankSlots {
         // Release fence: pairs with the Acquire fence of a lookup before it names: if it saw an entry stored after this, it
         // sees the mask or a later stamp, and the count raised.
         fence(Ordering::Release);
-    }
-
-    /// A masked and swept slot is no longer an open rank.
-    pub fn retire(&self) {
-        self.state.lock().open -= 1;
     }
 
     /// What a lookup reads before anything else.

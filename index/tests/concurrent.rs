@@ -296,6 +296,7 @@ fn compare(index: &std::sync::Arc<Index>, oracle: &mut Reference, histories: Vec
         for slot in open {
             history.side.lane.close_rank(slot).expect("an open rank");
         }
+        while history.side.lane.sweep(100) > 0 {}
     }
     let left = index.stats();
     assert_eq!((left.held, left.blocks, left.runs, left.ranks), (0, 0, 0, 0), "left after every rank was closed");

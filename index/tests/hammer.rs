@@ -113,6 +113,7 @@ fn one_seed(seed: u64) {
         slots.for_each(|slot| {
             side.lane.close_rank(slot).expect("an open rank");
         });
+        while side.lane.sweep(100) > 0 {}
         side.lane.check().expect("the lane's invariants");
     }
     index.check().expect("the structural invariants");

@@ -168,6 +168,8 @@ fn a_crowd_that_left_a_run_leaves_no_holder_blocks() {
             }
         }
         check(&index, &lane);
+        while lane.sweep(100) > 0 {}
+        check(&index, &lane);
         about_equal(how, index.stats().bytes_live, fresh);
     }
 }
@@ -204,6 +206,8 @@ fn taking_away_needs_no_holder_block() {
             assert_eq!(did, 4);
         }
         lane.clear(at.rank, None).unwrap();
+        check(&index, &lane);
+        while lane.sweep(1) > 0 {}
         check(&index, &lane);
     }
     let left = index.stats();
@@ -402,6 +406,7 @@ fn sixty_four_lanes_of_sixty_four_shards() {
     for (lane, rank) in lanes.iter_mut().zip(open) {
         lane.close_rank(rank).unwrap();
         lane.check().unwrap();
+        while lane.sweep(100) > 0 {}
     }
     index.check().unwrap();
     assert_eq!(index.stats().runs, 0);

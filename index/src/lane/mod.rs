@@ -7,6 +7,8 @@ mod join;
 pub(crate) mod map;
 pub(crate) mod names;
 mod parking;
+mod ranks;
+mod retired;
 mod shape;
 mod store;
 mod survey;
@@ -19,20 +21,22 @@ use crate::error::{ConfigError, IndexError};
 use crate::index::Index;
 use crate::lane::names::{CanonicalMap, HolderNames};
 use crate::lane::parking::{Parked, Parking};
+use crate::lane::retired::{RUNS_SWEPT_AFTER, Retired};
 use crate::lane::store::After;
 use crate::lane::work::{Counts, Work};
 use crate::layout::{rank_of, slot_of};
 use crate::shard::Shard;
 use crate::slots::WORD_RANKS;
 use crate::sync::Ordering;
-use crate::types::{
-    Cleared, ContentHash, EngineHash, Holder, RankKey, RankSlot, Removed, Store, StoreKind, Stored, Tier,
-};
+use crate::types::{ContentHash, EngineHash, Holder, RankKey, RankSlot, Removed, Store, StoreKind, Stored, Tier};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// An open rank.
 struct Rank {
+    key: RankKey,
+    /// Where its holders' entries are now: another place after each clear.
+    slot: u32,
     holders: [HolderNames; Tier::COUNT],
     parking: Parking,
     /// Bytes of its maps when they were last counted.
@@ -52,9 +56,14 @@ pub struct Lane {
     shard_number: u32,
     lane: u32,
     canonical: CanonicalMap,
+    /// Open ranks, by the number that their caller has (`RankSlot`).
     ranks: Vec<Option<Box<Rank>>>,
+    ranks_free: Vec<u32>,
+    /// Which words of rank slots are this lane's.
     mine: Vec<bool>,
+    /// Rank slots of those that nobody has.
     free: Vec<u32>,
+    retired: Retired,
     counts: Counts,
     stock: Stock,
     parked: u64,
@@ -72,8 +81,10 @@ impl Lane {
             lane,
             canonical,
             ranks: Vec::new(),
+            ranks_free: Vec::new(),
             mine: Vec::new(),
             free: Vec::new(),
+            retired: Retired::new(key),
             counts: Counts::default(),
             stock,
             parked: 0,
@@ -89,53 +100,6 @@ impl Lane {
     /// The lane's number within its shard.
     pub fn lane(&self) -> u32 {
         self.lane
-    }
-
-    /// Makes a rank known, holding nothing. Answers carry `key`, which the caller keeps unique among open ranks.
-    pub fn open_rank(&mut self, key: RankKey) -> Result<RankSlot, IndexError> {
-        let shard = &self.index.shards[self.shard_number as usize];
-        if let Some(word) = shard.slots.claim(self.free.is_empty())? {
-            self.mine.resize(self.mine.len().max(word as usize + 1), false);
-            self.mine[word as usize] = true;
-            self.free.extend((word * WORD_RANKS..(word + 1) * WORD_RANKS).rev());
-        }
-        let slot = self.free.pop().expect("a word of slots was just claimed if there was none");
-        shard.slots.give(slot, key);
-        let hash_key = shard.key;
-        let rank = Rank {
-            holders: std::array::from_fn(|_| HolderNames::new(hash_key)),
-            parking: Parking::new(hash_key, self.index.config.orphans_max_per_rank as usize),
-            bytes: 0,
-        };
-        self.ranks.resize_with(self.ranks.len().max(slot as usize + 1), || None);
-        self.ranks[slot as usize] = Some(Box::new(rank));
-        Ok(RankSlot(slot))
-    }
-
-    /// Forgets a rank with all it holds, in every tier. It is gone from answers at once; sweeping what it held takes as long
-    /// as a walk over the shard's runs.
-    pub fn close_rank(&mut self, rank: RankSlot) -> Result<Cleared, IndexError> {
-        self.open(rank)?;
-        self.index.shards[self.shard_number as usize].slots.mask(rank.0);
-        let did = self.clear(rank, None)?;
-        let gone = self.ranks[rank.0 as usize].take();
-        self.rank_map_bytes -= gone.map_or(0, |rank| rank.bytes);
-        self.free.push(rank.0);
-        self.give_back_word(rank.0 / WORD_RANKS);
-        self.index.shards[self.shard_number as usize].slots.retire();
-        Ok(did)
-    }
-
-    /// Gives a word of slots back when none of its ranks is open and the lane has other free slots.
-    fn give_back_word(&mut self, word: u32) {
-        let of_word = |slot: u32| slot / WORD_RANKS == word;
-        let free = self.free.iter().filter(|&&slot| of_word(slot)).count();
-        if free < WORD_RANKS as usize || free == self.free.len() {
-            return;
-        }
-        self.free.retain(|&slot| !of_word(slot));
-        self.mine[word as usize] = false;
-        self.index.shards[self.shard_number as usize].slots.give_back(word);
     }
 
     /// Applies a store. A store of which any block names itself as its parent is refused whole; one whose parent no tier of
@@ -209,19 +173,6 @@ impl Lane {
         Ok(did)
     }
 
-    /// Drops everything in one tier of a rank, or in all. Never needs memory. Takes as long as a walk over the shard's runs.
-    pub fn clear(&mut self, rank: RankSlot, tier: Option<Tier>) -> Result<Cleared, IndexError> {
-        let mut did = Cleared::default();
-        for t in Tier::ALL.into_iter().filter(|&t| tier.is_none_or(|only| only == t)) {
-            self.work(Holder { rank, tier: t }, |work, parking| {
-                did.blocks += work.clear();
-                did.parked += parking.clear(t);
-                Ok(())
-            })?;
-        }
-        Ok(did)
-    }
-
     /// Blocks (positions) that a holder has; 0 when its rank is not open here.
     pub fn held(&self, at: Holder) -> u64 {
         self.open(at.rank).map_or(0, |r| r.holders[at.tier.index()].held)
@@ -234,9 +185,10 @@ impl Lane {
 
     /// The names of a holder with their copies, sorted by name. For tests and dumps: walks the arena and allocates.
     pub fn names(&self, at: Holder) -> Vec<(EngineHash, u64)> {
-        let slot = slot_of(at.rank.0, at.tier);
-        self.open(at.rank)
-            .map_or(Vec::new(), |rank| sweep::names_of(self.shard_ref(), slot, &rank.holders[at.tier.index()]))
+        self.open(at.rank).map_or(Vec::new(), |rank| {
+            let slot = slot_of(rank.slot, at.tier);
+            sweep::names_of(self.shard_ref(), slot, &rank.holders[at.tier.index()])
+        })
     }
 
     pub(crate) fn shard_ref(&self) -> &Shard {
@@ -250,9 +202,13 @@ impl Lane {
     }
     /// The names of every open holder, by slot.
     pub(crate) fn holder_names(&self) -> impl Iterator<Item = (u32, &HolderNames)> {
-        self.ranks.iter().enumerate().filter_map(|(i, r)| Some((i, r.as_ref()?))).flat_map(|(i, rank)| {
-            rank.holders.iter().zip(Tier::ALL).map(move |(names, tier)| (slot_of(i as u32, tier), names))
+        self.ranks.iter().flatten().flat_map(|rank| {
+            rank.holders.iter().zip(Tier::ALL).map(move |(names, tier)| (slot_of(rank.slot, tier), names))
         })
+    }
+
+    pub(crate) fn retired(&self) -> &Retired {
+        &self.retired
     }
 
     fn open(&self, rank: RankSlot) -> Result<&Rank, IndexError> {
@@ -266,6 +222,7 @@ impl Lane {
         at: Holder,
         operation: impl FnOnce(&mut Work<'_>, &mut Parking) -> Result<(), IndexError>,
     ) -> Result<(), IndexError> {
+        self.make_room();
         let shard: &Shard = &self.index.shards[self.shard_number as usize];
         let rank = self.ranks.get_mut(at.rank.0 as usize).and_then(|r| r.as_deref_mut());
         let rank = rank.ok_or(IndexError::UnknownRank { slot: at.rank.0 })?;
@@ -276,7 +233,7 @@ impl Lane {
             canonical: &mut self.canonical,
             holders: &mut rank.holders,
             mine: &self.mine,
-            rank_slot: at.rank.0,
+            rank_slot: rank.slot,
             tier: at.tier,
             counts: &mut self.counts,
             stock: &mut self.stock,
@@ -291,6 +248,14 @@ impl Lane {
             self.rank_map_bytes = self.rank_map_bytes + bytes - rank.bytes;
             rank.bytes = bytes;
         }
+        self.sweep_runs(RUNS_SWEPT_AFTER);
+        self.publish();
+        result
+    }
+
+    /// Publishes the lane's figures.
+    fn publish(&self) {
+        let shard = self.shard_ref();
         let figures = &shard.figures[self.lane as usize];
         let publish = |to: &crate::sync::AtomicU64, value| to.store(value, Ordering::Relaxed);
         publish(&figures.held, self.counts.held);
@@ -304,7 +269,7 @@ impl Lane {
         publish(&figures.blocks, self.counts.blocks);
         publish(&figures.runs_kept, self.stock.runs());
         publish(&figures.granules_kept, self.stock.granules());
-        result
+        publish(&figures.sweeping, self.retired.left());
     }
 }
 

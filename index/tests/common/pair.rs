@@ -374,6 +374,11 @@ impl Pair {
         self.lanes.iter().try_for_each(Lane::check)
     }
 
+    /// What cleared ranks held is swept out of memory, a few runs at a time.
+    pub fn sweep(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| while lane.sweep(7) > 0 {});
+    }
+
     /// Everything of every rank, then everything is taken away: nothing may be left.
     pub fn finish(&mut self) -> Result<(), Difference> {
         self.check()?;
@@ -385,9 +390,11 @@ impl Pair {
             self.close(rank)?;
         }
         self.check()?;
+        self.sweep();
+        self.check()?;
         let left = self.index.stats();
-        let left = (left.held, left.blocks, left.runs, left.parked, left.ranks);
-        same("held, blocks, runs, parked, ranks in the end", left, (0, 0, 0, 0, 0))
+        let left = (left.held, left.sweeping, left.blocks, left.runs, left.parked, left.ranks);
+        same("held, sweeping, blocks, runs, parked, ranks in the end", left, (0, 0, 0, 0, 0, 0))
     }
 }
 

@@ -91,6 +91,8 @@ impl MetricSources {
         out.gauge("index_blocks_held", "Memberships: (holder, block) pairs", stats.held)?;
         out.gauge("index_blocks_distinct", "Distinct blocks", stats.blocks)?;
         out.gauge("index_blocks_parked", "Orphan blocks that wait for their parent", stats.parked)?;
+        let sweeping = "Memberships of cleared ranks, in no answer and not yet swept out of memory";
+        out.gauge("index_blocks_sweeping", sweeping, stats.sweeping)?;
         out.gauge("index_runs", "Runs", stats.runs)?;
         out.gauge("index_ranks", "Open ranks", stats.ranks)?;
         out.gauge("index_live_bytes", "Bytes in use", stats.bytes_live)?;

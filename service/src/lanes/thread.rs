@@ -10,6 +10,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TryRecvError;
+
+/// Runs that an idle lane sweeps before it looks at its queue again: some microseconds.
+const RUNS_SWEPT_IDLE: u32 = 256;
 
 /// Settings of the lane threads.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,8 +57,20 @@ struct LaneThread {
 
 impl LaneThread {
     fn run(mut self, mut queue: mpsc::Receiver<Command>) {
-        while let Some(command) = queue.blocking_recv() {
+        while let Some(command) = self.next(&mut queue) {
             self.step(command);
+        }
+    }
+
+    /// The next command. While none waits, what cleared ranks held is swept out of memory.
+    fn next(&mut self, queue: &mut mpsc::Receiver<Command>) -> Option<Command> {
+        loop {
+            match queue.try_recv() {
+                Ok(command) => return Some(command),
+                Err(TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty) if self.lane.sweep(RUNS_SWEPT_IDLE) > 0 => {}
+                Err(TryRecvError::Empty) => return queue.blocking_recv(),
+            }
         }
     }
 
