@@ -21,7 +21,7 @@
 //! children have a striped lock instead).
 
 use crate::error::ConfigError;
-use crate::fault::{Fault, injected};
+use crate::fault::{Fault, injected, turn};
 use crate::place::Site;
 use crate::prefetch::read_soon;
 use crate::region::Region;
@@ -228,10 +228,12 @@ impl Edge {
         loop {
             // Acquire: pairs with the Release of `step`, so that the copied links are seen.
             let directory = self.directory.load(Ordering::Acquire);
+            turn();
             match self.probe(self.side(Directory::unpack(directory), hash), hash, &mut check) {
                 Found::Miss => {}
                 found => return found,
             }
+            turn();
             // Acquire fence: pairs with the Release stores that clear a copied link, or that put one into an area that came
             // into use again; if one of them was seen above, the load below sees the directory that was published before.
             fence(Ordering::Acquire);
@@ -272,6 +274,7 @@ impl Edge {
         self.len.fetch_add(1, Ordering::Relaxed);
         self.advance(rehash);
         let early = injected(Fault::DirectoryBeforeLock).then(|| self.directory());
+        turn();
         let _own = self.lanes[lane as usize].lock();
         // Under a lane's lock no step goes on.
         let at = early.unwrap_or_else(|| self.directory());
@@ -297,8 +300,10 @@ impl Edge {
 
     /// Takes a link out; whether it was there. The caller holds the LOCK of the run and of its parent's.
     pub fn remove(&self, lane: u32, hash: u64, run: u32) -> bool {
+        let early = injected(Fault::DirectoryBeforeLock).then(|| self.directory());
+        turn();
         let _own = self.lanes[lane as usize].lock();
-        let class = self.side(self.directory(), hash);
+        let class = self.side(early.unwrap_or_else(|| self.directory()), hash);
         let home = class.home(hash);
         for step in 0..class.buckets {
             let i = class.after(home, step);
@@ -380,6 +385,7 @@ impl Edge {
         for link in moving.iter() {
             self.place(new, link.hash, link.link);
         }
+        turn();
         if injected(Fault::ClearedBeforePublished) {
             moving.iter().for_each(|m| self.take_out(old, old.home(m.hash), m.bucket, m.slot as usize));
         }
@@ -389,14 +395,13 @@ impl Edge {
         if end == old.buckets {
             at = Directory { class: at.target(), to: Move::None, moved: 0, changes: at.changes };
         }
-        if injected(Fault::ChangesUncounted) {
-            at.changes = 0;
-        }
         // Release: pairs with the Acquire in `find`.
         self.directory.store(at.pack(), Ordering::Release);
+        turn();
         if !injected(Fault::ClearedBeforePublished) {
             moving.iter().for_each(|m| self.take_out(old, old.home(m.hash), m.bucket, m.slot as usize));
         }
+        turn();
         moving.clear();
         self.give_back(self.classes[left], from, end);
     }

@@ -10,10 +10,12 @@ pub enum Fault {
     MissBelieved,
     /// A step clears copied links before it publishes the directory.
     ClearedBeforePublished,
-    /// The directory does not count its changes.
-    ChangesUncounted,
-    /// An insert reads the directory before it has the lock.
+    /// An insert or a removal reads the directory before it has the lock.
     DirectoryBeforeLock,
+    /// No fence behind the mask of a slot.
+    MaskUnfenced,
+    /// A lookup names a slot whatever its stamp.
+    StampNotCompared,
 }
 
 /// Whether this fault is put in. Never, outside of loom.
@@ -23,13 +25,28 @@ pub(crate) const fn injected(_fault: Fault) -> bool {
     false
 }
 
+/// A point at which loom must consider every other thread. It is needed where a writer loads a word before it stores to it:
+/// loom 0.7 then forgets a reader's earlier load of that word (tokio-rs/loom issues 166 and 392). Nothing, outside of loom.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) const fn turn() {}
+
 #[cfg(loom)]
-pub use under_loom::{inject, injected};
+pub use under_loom::{inject, injected, turn};
 
 #[cfg(loom)]
 mod under_loom {
     use super::Fault;
     use std::cell::Cell;
+
+    loom::lazy_static! {
+        static ref TURNS: crate::sync::AtomicU64 = crate::sync::AtomicU64::new(0);
+    }
+
+    /// An access that depends on every other of its kind, and orders nothing.
+    pub fn turn() {
+        TURNS.fetch_add(1, crate::sync::Ordering::Relaxed);
+    }
 
     std::thread_local! {
         static INJECTED: Cell<Option<Fault>> = const { Cell::new(None) };

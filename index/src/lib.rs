@@ -42,12 +42,16 @@ mod config;
 mod cover;
 mod edge;
 mod error;
-mod fault;
+#[doc(hidden)]
+pub mod fault;
 mod hash;
 mod index;
 mod kids;
 mod lane;
 mod layout;
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod model;
 mod place;
 #[allow(dead_code, reason = "its first caller arrives with the next change")]
 mod prefetch;

@@ -7,6 +7,7 @@
 //! when it last copied the names, before and after its walk, may use its copy instead (read/names.rs).
 
 use crate::error::IndexError;
+use crate::fault::{Fault, injected};
 use crate::layout::RANKS_END;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 use crate::types::RankKey;
@@ -14,7 +15,7 @@ use crate::types::RankKey;
 /// Ranks of a word.
 pub(crate) const WORD_RANKS: u32 = 16;
 /// Slots that a lane may have masked and not yet swept.
-pub(crate) const RETIRED_MAX: u32 = 256;
+pub(crate) const RETIRED_MAX: u32 = if cfg!(loom) { 0 } else { 256 };
 const MASKED: u64 = 1;
 
 struct State {
@@ -129,7 +130,9 @@ impl RankSlots {
         self.given.store(self.given.load(Ordering::Relaxed) + 1, Ordering::Release);
         // Release fence: pairs with the Acquire fence of a lookup before it names: if it saw an entry stored after this, it
         // sees the mask or a later stamp, and the count raised.
-        fence(Ordering::Release);
+        if !injected(Fault::MaskUnfenced) {
+            fence(Ordering::Release);
+        }
     }
 
     /// What a lookup reads before anything else.
@@ -151,7 +154,7 @@ impl RankSlots {
     pub fn name(&self, slot: u32, count: u64) -> Option<RankKey> {
         let stamp = self.stamps.get(slot as usize)?;
         let word = stamp.load(Ordering::Relaxed);
-        if word & MASKED != 0 || word >> 1 > count {
+        if word & MASKED != 0 || word >> 1 > count && !injected(Fault::StampNotCompared) {
             return None;
         }
         let key = self.keys[slot as usize].load(Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! Runs a model and says whether loom accepts it.
 
+use kvatlas_index::fault::{Fault, inject};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -57,4 +58,11 @@ pub fn broken(name: &str, model: impl Fn() + Send + Sync + 'static) {
             println!("{name}: rejected after {} executions: {text}", verdict.executions);
         }
     }
+}
+
+/// Loom finds a fault of the product's own code.
+pub fn broken_by(fault: Fault, name: &str, model: impl Fn() + Send + Sync + 'static) {
+    inject(Some(fault));
+    broken(name, model);
+    inject(None);
 }
