@@ -7,7 +7,6 @@
 
 use super::event::{Batch, Cleared, Event, Removed, Skip, SkipReason, Stored};
 use super::fields::{self, EventError, Field, Fields};
-use super::hashes::WireHash;
 use super::limits::DecodeLimits;
 use super::msgpack::{Cursor, Head, ReadError};
 use super::token_room::TokenRoom;
@@ -110,16 +109,14 @@ fn read_batch<'a>(at: &mut Cursor<'a>, limits: &DecodeLimits, mut room: &'a mut 
     if events > limits.events_max {
         return Err(BatchError::Refused(DecodeError::TooManyEvents { events, max: limits.events_max }));
     }
-    batch.events.reserve_exact(events.min(at.rest().len() / EVENT_BYTES_MIN));
+    // One more than there can be: the event that is being read stands in the list already.
+    batch.events.reserve_exact(events.min(at.rest().len() / EVENT_BYTES_MIN + 1));
     let mut left = *limits;
     for _ in 0..events {
         let start = *at;
         left.hashes_per_event_max = limits.hashes_per_event_max.min(left.hashes_per_batch_max);
-        match read_event(at, &left, &mut room) {
-            Ok(event) => {
-                left.hashes_per_batch_max -= hashes(&event).min(left.hashes_per_batch_max);
-                batch.events.push(event);
-            }
+        match read_event(at, &left, &mut room, &mut batch.events) {
+            Ok(hashes) => left.hashes_per_batch_max -= hashes.min(left.hashes_per_batch_max),
             Err(EventError::Broken) => return Err(BatchError::Broken),
             Err(EventError::Skip(reason, field)) => {
                 *at = start;
@@ -170,18 +167,52 @@ fn read_rank(at: &mut Cursor<'_>) -> Result<Option<u32>, ReadError> {
     })
 }
 
-/// Reads one event in one pass; on an error the cursor stands anywhere inside it.
+/// Reads one event in one pass to the end of the list and says how many hashes it has. On an error the list is as it was
+/// and the cursor stands anywhere inside the event.
 fn read_event<'a>(
     at: &mut Cursor<'a>,
     limits: &DecodeLimits,
     room: &mut &'a mut [u8],
-) -> Result<Event<'a>, EventError> {
-    match at.head() {
-        Ok(Head::Array(len)) => read_array(at, len, limits, room),
-        Ok(Head::Map(pairs)) => read_map(at, pairs, limits, room),
-        Ok(_) => Err(EventError::Skip(SkipReason::NotAnEvent, "")),
-        Err(_) => Err(EventError::Broken),
+    events: &mut Vec<Event<'a>>,
+) -> Result<usize, EventError> {
+    let event = events.push_mut(Event::Stored(Stored::default()));
+    match read_into(event, at, limits, room) {
+        Ok(()) => Ok(hashes(event)),
+        Err(e) => {
+            events.pop();
+            Err(e)
+        }
     }
+}
+
+/// Reads one event into the place where it will stand. A store, which nearly every event is, is written there field by
+/// field; the others are made of what it has when their type is known.
+#[inline(always)]
+fn read_into<'a>(
+    event: &mut Event<'a>,
+    at: &mut Cursor<'a>,
+    limits: &DecodeLimits,
+    room: &mut &'a mut [u8],
+) -> Result<(), EventError> {
+    let not_an_event = EventError::Skip(SkipReason::NotAnEvent, "");
+    let Event::Stored(stored) = event else { return Err(not_an_event) };
+    let mut fields = Fields::new(stored);
+    let tag = match at.head() {
+        Ok(Head::Array(len)) => read_array(at, len, limits, room, &mut fields)?,
+        Ok(Head::Map(pairs)) => read_map(at, pairs, limits, room, &mut fields)?,
+        Ok(_) => return Err(not_an_event),
+        Err(_) => return Err(EventError::Broken),
+    };
+    match tag {
+        Tag::Stored => check_stored(&fields)?,
+        Tag::Removed => *event = Event::Removed(removed(fields)?),
+        Tag::AllCleared => *event = Event::Cleared(Cleared { medium: None }),
+        Tag::TierCleared => {
+            let medium = fields.stored.medium.ok_or(missing(Field::Medium))?;
+            *event = Event::Cleared(Cleared { medium: Some(medium) });
+        }
+    }
+    Ok(())
 }
 
 /// `[tag, field, ...]`.
@@ -190,7 +221,8 @@ fn read_array<'a>(
     len: usize,
     limits: &DecodeLimits,
     room: &mut &'a mut [u8],
-) -> Result<Event<'a>, EventError> {
+    fields: &mut Fields<'_, 'a>,
+) -> Result<Tag, EventError> {
     let not_an_event = EventError::Skip(SkipReason::NotAnEvent, "");
     if len == 0 {
         return Err(not_an_event);
@@ -199,14 +231,13 @@ fn read_array<'a>(
         return Err(not_an_event);
     };
     let tag = Tag::parse(tag)?;
-    let mut fields = Fields::default();
     for place in 0..len - 1 {
         match tag.places().get(place) {
             Some(&field) => fields.read(field, at, limits, room)?,
             None => at.skip().map_err(|_| EventError::Broken)?,
         }
     }
-    tag.event(fields)
+    Ok(tag)
 }
 
 /// `{"type": tag, field: value, ...}`, keys in any order.
@@ -215,10 +246,10 @@ fn read_map<'a>(
     pairs: usize,
     limits: &DecodeLimits,
     room: &mut &'a mut [u8],
-) -> Result<Event<'a>, EventError> {
+    fields: &mut Fields<'_, 'a>,
+) -> Result<Tag, EventError> {
     let mut tag = None;
-    let mut fields = Fields::default();
-    let usual = read_usual_pairs(at, pairs, limits, room, &mut tag, &mut fields)?;
+    let usual = read_usual_pairs(at, pairs, limits, room, &mut tag, fields)?;
     for _ in usual..pairs {
         let key_start = *at;
         match at.head().map_err(|_| EventError::Broken)? {
@@ -236,7 +267,7 @@ fn read_map<'a>(
             }
         }
     }
-    tag.ok_or(EventError::Skip(SkipReason::MissingField, "type"))?.event(fields)
+    tag.ok_or(EventError::Skip(SkipReason::MissingField, "type"))
 }
 
 /// Reads the pairs that a map begins with when it is written as the engines write it, in their order, and says how many.
@@ -248,7 +279,7 @@ fn read_usual_pairs<'a>(
     limits: &DecodeLimits,
     room: &mut &'a mut [u8],
     tag: &mut Option<Tag>,
-    fields: &mut Fields<'a>,
+    fields: &mut Fields<'_, 'a>,
 ) -> Result<usize, EventError> {
     let mut read = 0;
     if pairs == 0 {
@@ -337,18 +368,6 @@ impl Tag {
             Tag::TierCleared => &fields::TIER_CLEARED,
         }
     }
-
-    fn event(self, fields: Fields<'_>) -> Result<Event<'_>, EventError> {
-        match self {
-            Tag::Stored => stored(fields).map(Event::Stored),
-            Tag::Removed => removed(fields).map(Event::Removed),
-            Tag::AllCleared => Ok(Event::Cleared(Cleared { medium: None })),
-            Tag::TierCleared => {
-                let medium = fields.medium.ok_or(missing(Field::Medium))?;
-                Ok(Event::Cleared(Cleared { medium: Some(medium) }))
-            }
-        }
-    }
 }
 
 fn missing(field: Field) -> EventError {
@@ -356,45 +375,29 @@ fn missing(field: Field) -> EventError {
 }
 
 /// A missing parent is not read as position 0: that would credit the blocks at the root.
-fn stored(fields: Fields<'_>) -> Result<Stored<'_>, EventError> {
-    let hashes = fields.hashes.ok_or(missing(Field::BlockHashes))?;
-    if !fields.extra_keys.is_empty() && fields.extra_keys.len() != hashes.len() {
+fn check_stored(fields: &Fields<'_, '_>) -> Result<(), EventError> {
+    fields.require(Field::BlockHashes)?;
+    let stored = &*fields.stored;
+    if !stored.extra_keys.is_empty() && stored.extra_keys.len() != stored.hashes.len() {
         return Err(EventError::Skip(SkipReason::BadField, Field::ExtraKeys.name()));
     }
-    let parent = fields.parent.ok_or(missing(Field::ParentBlockHash))?;
-    Ok(Stored {
-        hashes,
-        parent: parent.map(WireHash::name),
-        parent_digest: parent.and_then(WireHash::digest),
-        tokens: fields.tokens.ok_or(missing(Field::TokenIds))?,
-        block_size: fields.block_size.ok_or(missing(Field::BlockSize))?,
-        lora_id: fields.lora_id,
-        lora_name: fields.lora_name,
-        cache_salt: fields.cache_salt,
-        extra_keys: fields.extra_keys,
-        medium: fields.medium,
-        group: fields.group,
-        kind: fields.kind,
-        sliding_window: fields.sliding_window,
-        locality: fields.locality,
-        ownership: fields.ownership,
-        session_id: fields.session_id,
-        origin: fields.origin,
-        has_lookahead: fields.has_lookahead,
-    })
+    fields.require(Field::ParentBlockHash)?;
+    fields.require(Field::TokenIds)?;
+    fields.require(Field::BlockSize)
 }
 
-fn removed(fields: Fields<'_>) -> Result<Removed<'_>, EventError> {
-    let hashes = fields.hashes.ok_or(missing(Field::BlockHashes))?;
-    if fields.remaining_copy_counts.as_ref().is_some_and(|counts| counts.len() != hashes.len()) {
+fn removed<'a>(fields: Fields<'_, 'a>) -> Result<Removed<'a>, EventError> {
+    fields.require(Field::BlockHashes)?;
+    let Fields { stored, remaining_copy_counts, .. } = fields;
+    if remaining_copy_counts.as_ref().is_some_and(|counts| counts.len() != stored.hashes.len()) {
         return Err(EventError::Skip(SkipReason::BadField, Field::RemainingCopyCounts.name()));
     }
     Ok(Removed {
-        hashes,
-        medium: fields.medium,
-        group: fields.group,
-        locality: fields.locality,
-        ownership: fields.ownership,
-        remaining_copy_counts: fields.remaining_copy_counts,
+        hashes: stored.hashes,
+        medium: stored.medium,
+        group: stored.group,
+        locality: stored.locality,
+        ownership: stored.ownership,
+        remaining_copy_counts,
     })
 }

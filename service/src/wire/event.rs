@@ -103,7 +103,7 @@ pub enum Event<'a> {
 const _: () = assert!(size_of::<Event<'_>>() <= 384);
 
 /// `BlockStored`.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Stored<'a> {
     /// Names of the blocks, in order. May be empty (a window group outside its window).
     pub hashes: Hashes<'a>,

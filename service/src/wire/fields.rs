@@ -4,7 +4,7 @@
 //! places are the same in all versions, so one table serves; only SGLang 0.5.18 puts a map with the salt where vLLM has the
 //! LoRA name, which its type tells.
 
-use super::event::SkipReason;
+use super::event::{SkipReason, Stored};
 use super::extras::ExtraKeys;
 use super::hashes::{Hashes, WireHash, read_hash};
 use super::limits::DecodeLimits;
@@ -137,30 +137,32 @@ impl Field {
     }
 }
 
-/// What was read of one event so far.
-#[derive(Clone, Default)]
-pub(crate) struct Fields<'a> {
-    pub(crate) hashes: Option<Hashes<'a>>,
-    pub(crate) parent: Option<Option<WireHash<'a>>>,
-    pub(crate) tokens: Option<Tokens<'a>>,
-    pub(crate) block_size: Option<u64>,
-    pub(crate) lora_id: Option<i64>,
-    pub(crate) medium: Option<&'a str>,
-    pub(crate) lora_name: Option<&'a str>,
-    pub(crate) cache_salt: Option<&'a str>,
-    pub(crate) extra_keys: ExtraKeys<'a>,
-    pub(crate) group: Option<u64>,
-    pub(crate) kind: Option<&'a str>,
-    pub(crate) sliding_window: Option<u64>,
-    pub(crate) locality: Option<&'a str>,
-    pub(crate) ownership: Option<&'a str>,
-    pub(crate) session_id: Option<&'a str>,
-    pub(crate) origin: Option<&'a str>,
-    pub(crate) has_lookahead: bool,
+/// What was read of one event so far, of whatever type: it is written where the event will stand, so that a store is
+/// never moved.
+pub(crate) struct Fields<'e, 'a> {
+    /// The fields of a store, which has all of the others' but one.
+    pub(crate) stored: &'e mut Stored<'a>,
+    /// The one that only removals have.
     pub(crate) remaining_copy_counts: Option<Vec<u64>>,
+    /// Which were there, as a set of bits.
+    seen: u32,
 }
 
-impl<'a> Fields<'a> {
+impl<'e, 'a> Fields<'e, 'a> {
+    /// Nothing was read yet: `stored` is a fresh one.
+    pub(crate) fn new(stored: &'e mut Stored<'a>) -> Self {
+        Self { stored, remaining_copy_counts: None, seen: 0 }
+    }
+
+    /// An error unless the field was there.
+    #[inline]
+    pub(crate) fn require(&self, field: Field) -> Result<(), EventError> {
+        if self.seen & 1 << field as u32 == 0 {
+            return Err(EventError::Skip(SkipReason::MissingField, field.name()));
+        }
+        Ok(())
+    }
+
     /// Reads the value of a field.
     #[inline(always)]
     pub(crate) fn read(
@@ -171,26 +173,32 @@ impl<'a> Fields<'a> {
         room: &mut &'a mut [u8],
     ) -> Result<(), EventError> {
         let reader = Reader { field, limits };
+        let stored = &mut *self.stored;
         match field {
-            Field::BlockHashes => self.hashes = Some(reader.hashes(at)?),
-            Field::ParentBlockHash => self.parent = Some(reader.parent(at)?),
-            Field::TokenIds => self.tokens = Some(reader.tokens(at, room)?),
-            Field::BlockSize => self.block_size = Some(reader.number(at)?.ok_or(reader.bad())?),
-            Field::LoraId => self.lora_id = reader.lora_id(at)?,
-            Field::Medium => self.medium = reader.text(at)?,
+            Field::BlockHashes => stored.hashes = reader.hashes(at)?,
+            Field::ParentBlockHash => {
+                let parent = reader.parent(at)?;
+                stored.parent = parent.map(WireHash::name);
+                stored.parent_digest = parent.and_then(WireHash::digest);
+            }
+            Field::TokenIds => stored.tokens = reader.tokens(at, room)?,
+            Field::BlockSize => stored.block_size = reader.number(at)?.ok_or(reader.bad())?,
+            Field::LoraId => stored.lora_id = reader.lora_id(at)?,
+            Field::Medium => stored.medium = reader.text(at)?,
             Field::LoraName => self.lora_name_or_salt(reader, at)?,
-            Field::ExtraKeys => self.extra_keys = reader.extra_keys(at)?,
-            Field::GroupIdx => self.group = reader.number(at)?,
-            Field::Kind => self.kind = reader.text(at)?,
-            Field::SlidingWindow => self.sliding_window = reader.number(at)?,
-            Field::Locality => self.locality = reader.text(at)?,
-            Field::Ownership => self.ownership = reader.text(at)?,
-            Field::SessionId => self.session_id = reader.attribution(at)?,
-            Field::Lookahead => self.has_lookahead = reader.presence(at)?,
-            Field::CacheSalt => self.cache_salt = reader.text(at)?,
-            Field::Origin => self.origin = reader.text(at)?,
+            Field::ExtraKeys => stored.extra_keys = reader.extra_keys(at)?,
+            Field::GroupIdx => stored.group = reader.number(at)?,
+            Field::Kind => stored.kind = reader.text(at)?,
+            Field::SlidingWindow => stored.sliding_window = reader.number(at)?,
+            Field::Locality => stored.locality = reader.text(at)?,
+            Field::Ownership => stored.ownership = reader.text(at)?,
+            Field::SessionId => stored.session_id = reader.attribution(at)?,
+            Field::Lookahead => stored.has_lookahead = reader.presence(at)?,
+            Field::CacheSalt => stored.cache_salt = reader.text(at)?,
+            Field::Origin => stored.origin = reader.text(at)?,
             Field::RemainingCopyCounts => self.remaining_copy_counts = reader.counts(at)?,
         }
+        self.seen |= 1 << field as u32;
         Ok(())
     }
 
@@ -199,12 +207,12 @@ impl<'a> Fields<'a> {
         let before = *at;
         let Head::Map(pairs) = at.head().map_err(|e| reader.error(e))? else {
             *at = before;
-            self.lora_name = reader.text(at)?;
+            self.stored.lora_name = reader.text(at)?;
             return Ok(());
         };
         for _ in 0..pairs {
             if at.head().map_err(|e| reader.error(e))? == Head::Text(b"cache_salt") {
-                self.cache_salt = reader.text(at)?;
+                self.stored.cache_salt = reader.text(at)?;
             } else {
                 return Err(reader.bad());
             }
@@ -285,23 +293,27 @@ impl Reader<'_> {
     }
 
     fn number(self, at: &mut Cursor<'_>) -> Result<Option<u64>, EventError> {
+        if self.nil(at)? {
+            return Ok(None);
+        }
         match at.head().map_err(|e| self.error(e))? {
-            Head::Nil => Ok(None),
             Head::Unsigned(v) => Ok(Some(v)),
             _ => Err(self.bad()),
         }
     }
 
     fn text<'a>(self, at: &mut Cursor<'a>) -> Result<Option<&'a str>, EventError> {
-        // What nearly every text field is.
+        // What nearly every text field is: nil, the device, or the kind of the one group.
         if self.nil(at)? {
             return Ok(None);
         }
         if self.limits.text_bytes_max >= 3 && at.literal(b"\xa3GPU") {
             return Ok(Some("GPU"));
         }
+        if self.limits.text_bytes_max >= 14 && at.literal(b"\xaefull_attention") {
+            return Ok(Some("full_attention"));
+        }
         match at.head().map_err(|e| self.error(e))? {
-            Head::Nil => Ok(None),
             Head::Text(t) if t.len() > self.limits.text_bytes_max => Err(self.skip(SkipReason::OverLimit)),
             Head::Text(t) => core::str::from_utf8(t).map(Some).map_err(|_| self.bad()),
             _ => Err(self.bad()),
@@ -323,6 +335,9 @@ impl Reader<'_> {
 
     /// Deprecated and process-local: no answer depends on it.
     fn lora_id(self, at: &mut Cursor<'_>) -> Result<Option<i64>, EventError> {
+        if self.nil(at)? {
+            return Ok(None);
+        }
         let before = *at;
         match at.head().map_err(|e| self.error(e))? {
             Head::Unsigned(v) => Ok(i64::try_from(v).ok()),

@@ -38,6 +38,12 @@ impl<'a> WireHash<'a> {
 /// Reads one block hash; the cursor stays where it was if the value is none.
 #[inline]
 pub(crate) fn read_hash<'a>(at: &mut Cursor<'a>) -> Result<WireHash<'a>, ReadError> {
+    if let Some(value) = at.rest().first_chunk::<WIDE_BYTES>()
+        && is_wide(value)
+    {
+        at.advance(WIDE_BYTES);
+        return Ok(WireHash::Int(wide_name(value).0));
+    }
     at.expect(|head| match head {
         Head::Unsigned(v) => Some(WireHash::Int(v)),
         Head::Signed(v) => Some(WireHash::Int(v.cast_unsigned())),

@@ -26,6 +26,8 @@ mod scheme;
 #[cfg(test)]
 mod testing;
 mod token_room;
+#[cfg(target_arch = "x86_64")]
+mod token_run;
 mod tokens;
 mod verify;
 

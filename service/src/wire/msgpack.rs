@@ -187,6 +187,14 @@ impl<'a> Cursor<'a> {
     /// Reads the head of an array: how many values follow.
     #[inline]
     pub(crate) fn array(&mut self) -> Result<usize, ReadError> {
+        // The usual form of a long one, without the call that the rarer heads cost.
+        if let [0xdc, high, low, rest @ ..] = self.rest {
+            let count = usize::from(u16::from_be_bytes([*high, *low]));
+            if count <= rest.len() {
+                self.rest = rest;
+                return Ok(count);
+            }
+        }
         self.expect(|h| if let Head::Array(n) = h { Some(n) } else { None })
     }
 

@@ -7,6 +7,8 @@
 //! errors and rules are the ones that count.
 
 use super::msgpack::Cursor;
+#[cfg(target_arch = "x86_64")]
+use super::token_run;
 use super::tokens::{TokenError, read_token};
 
 /// Room for the token ids of one batch, used again for the next.
@@ -39,23 +41,57 @@ const OUT_BYTES: usize = 4 * (RUN_MAX + 1);
 /// Reads `units` token ids and writes them as little-endian words to the front of `room`, which has that much room. What
 /// stands behind them there is overwritten.
 pub(super) fn fill(at: &mut Cursor<'_>, units: usize, room: &mut [u8]) -> Result<(), TokenError> {
+    fill_by(take_runs, at, units, room)
+}
+
+/// A way to take the usual ids that a message begins with: ids taken, and their bytes.
+type Take = fn(&[u8], usize, &mut [u8]) -> (usize, usize);
+
+#[inline(always)]
+fn fill_by(take: Take, at: &mut Cursor<'_>, units: usize, room: &mut [u8]) -> Result<(), TokenError> {
     let mut done = 0;
     while done < units {
-        if let Some(window) = at.rest().first_chunk::<WINDOW_BYTES>()
-            && let Some(out) = room[4 * done..].first_chunk_mut::<OUT_BYTES>()
-        {
-            let (tokens, bytes) = take_window(window, units - done, out);
-            if tokens > 0 {
-                at.advance(bytes);
-                done += tokens;
-                continue;
-            }
+        let (tokens, bytes) = take(at.rest(), units - done, &mut room[4 * done..]);
+        at.advance(bytes);
+        done += tokens;
+        if done < units {
+            let token = read_token(at)?;
+            room[4 * done..4 * done + 4].copy_from_slice(&token.to_le_bytes());
+            done += 1;
         }
-        let token = read_token(at)?;
-        room[4 * done..4 * done + 4].copy_from_slice(&token.to_le_bytes());
-        done += 1;
     }
     Ok(())
+}
+
+/// By the widest vectors of this processor first, then by those that every processor has.
+#[inline]
+fn take_runs(message: &[u8], left: usize, room: &mut [u8]) -> (usize, usize) {
+    #[cfg(target_arch = "x86_64")]
+    if token_run::is_available() {
+        #[expect(unsafe_code, reason = "a function for processors with AVX2")]
+        // SAFETY: the processor was asked on the line above.
+        let (tokens, bytes) = unsafe { token_run::take_runs(message, left, room) };
+        let (more, further) = take_short_runs(&message[bytes..], left - tokens, &mut room[4 * tokens..]);
+        return (tokens + more, bytes + further);
+    }
+    take_short_runs(message, left, room)
+}
+
+/// Takes window after window, until message or room end within one or a value is of no usual form.
+fn take_short_runs(message: &[u8], left: usize, room: &mut [u8]) -> (usize, usize) {
+    let (mut taken, mut bytes) = (0, 0);
+    while taken < left
+        && let Some(window) = message[bytes..].first_chunk::<WINDOW_BYTES>()
+        && let Some(out) = room[4 * taken..].first_chunk_mut::<OUT_BYTES>()
+    {
+        let (tokens, width) = take_window(window, left - taken, out);
+        if tokens == 0 {
+            break;
+        }
+        taken += tokens;
+        bytes += width;
+    }
+    (taken, bytes)
 }
 
 /// Takes what the window begins with, at most `left`: tokens taken, and their bytes. None if the first is of no usual form.
@@ -67,17 +103,21 @@ fn take_window(window: &[u8; WINDOW_BYTES], left: usize, out: &mut [u8; OUT_BYTE
         let token = u16::from_be_bytes([window[3 * place + 1], window[3 * place + 2]]);
         out[4 * place..4 * place + 4].copy_from_slice(&u32::from(token).to_le_bytes());
     }
-    let Some(bytes) = window.get(3 * run..).and_then(|rest| rest.first_chunk::<8>()) else { return (run, 3 * run) };
-    let bits = u64::from_be_bytes(*bytes);
+    let (more, width) = if run < left { after_run(window, 3 * run, &mut out[4 * run..]) } else { (0, 0) };
+    (run + more, 3 * run + width)
+}
+
+/// Takes the number that begins at `start` in the window, by the table of widths: 1 and its bytes, or nothing if it is of no
+/// usual form.
+#[inline(always)]
+pub(super) fn after_run(window: &[u8], start: usize, out: &mut [u8]) -> (usize, usize) {
+    let Some(bytes) = window.get(start..).and_then(|rest| rest.first_chunk::<8>()) else { return (0, 0) };
     let width = WIDTHS[usize::from(bytes[0])];
-    if run == left || width.bytes == 0 {
-        return (run, 3 * run);
+    let token = (u64::from_be_bytes(*bytes) >> width.shift) as u32 & (u32::MAX >> width.narrow);
+    if let Some(word) = out.first_chunk_mut::<4>() {
+        *word = token.to_le_bytes();
     }
-    let token = (bits >> width.shift) as u32 & (u32::MAX >> width.narrow);
-    if let Some(word) = out.get_mut(4 * run..4 * run + 4) {
-        word.copy_from_slice(&token.to_le_bytes());
-    }
-    (run + 1, 3 * run + usize::from(width.bytes))
+    (usize::from(width.bytes != 0), usize::from(width.bytes))
 }
 
 /// How a number is cut out of the eight bytes that begin with its marker.
@@ -104,7 +144,7 @@ const WIDTHS: [Width; 256] = {
 };
 
 /// Marker of the three-byte number.
-const MARKER: u8 = 0xcd;
+pub(super) const MARKER: u8 = 0xcd;
 
 /// Three-byte numbers in a row at the window's front, at most [`RUN_MAX`].
 #[cfg(target_arch = "x86_64")]
@@ -182,7 +222,7 @@ mod tests {
     fn written_down_and_read_one_by_one_are_the_same() {
         let mut state = 1;
         for case in 0..20_000u64 {
-            let (units, tail) = (1 + mix(&mut state) as usize % 60, mix(&mut state) as usize % 50);
+            let (units, tail) = (1 + mix(&mut state) as usize % 90, mix(&mut state) as usize % 80);
             let rare = 1 + case % 17;
             let mut bytes = Vec::new();
             let mut want = Vec::new();
@@ -193,12 +233,16 @@ mod tests {
                 want.push(token);
             }
             bytes.extend(core::iter::repeat_n(0xcd, tail));
-            let mut words = vec![0xee; 4 * units + mix(&mut state) as usize % 60];
+            let words_len = 4 * units + mix(&mut state) as usize % 90;
+            let mut words = vec![0xee; words_len];
             let mut room = &mut words[..];
             let mut at = Cursor::new(&bytes);
             let tokens = Tokens::read(&mut at, units, &mut room).unwrap();
             assert_eq!(at.rest().len(), tail, "case {case}");
             assert_eq!(tokens.to_vec(), want, "case {case}");
+            let mut short = vec![0xee; words_len];
+            fill_by(take_short_runs, &mut Cursor::new(&bytes), units, &mut short).unwrap();
+            assert_eq!(short[..4 * units], *tokens.words().unwrap(), "case {case}");
             let written: Vec<u32> =
                 tokens.words().unwrap().chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect();
             assert_eq!(written, want, "case {case}");
@@ -212,12 +256,14 @@ mod tests {
             for place in 1..40 {
                 let mut bytes = [0xcd, 1, 2].repeat(place);
                 bytes.extend(bad);
-                bytes.extend([0xcd, 1, 2].repeat(20));
-                let units = place + 21;
+                bytes.extend([0xcd, 1, 2].repeat(30));
+                let units = place + 31;
                 let mut words = vec![0; 4 * units + 64];
                 let with = Tokens::read(&mut Cursor::new(&bytes), units, &mut &mut words[..]).unwrap_err();
                 let without = Tokens::read(&mut Cursor::new(&bytes), units, &mut &mut [][..]).unwrap_err();
                 assert_eq!(with, without, "{bad:02x?} at {place}");
+                let short = fill_by(take_short_runs, &mut Cursor::new(&bytes), units, &mut words).unwrap_err();
+                assert_eq!(short, without, "{bad:02x?} at {place}");
             }
         }
     }

@@ -43,6 +43,9 @@ impl Groups {
             return false;
         };
         let full = matches!(kind, "full_attention" | "mla_attention" | "sink_full_attention");
+        if self.read == Some((group, full)) {
+            return false;
+        }
         if self.full.len() >= self.count_max && !self.full.contains_key(&group) {
             return false;
         }
