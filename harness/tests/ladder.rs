@@ -78,6 +78,21 @@ fn every_indexer_serves_everything_and_answers_like_the_oracle() {
     }
 }
 
+#[cfg(feature = "peers")]
+#[test]
+fn published_indexes_serve_everything_too() {
+    let (tape, _) = corpus(0.0, NamesArgument::Same);
+    for indexer in [Choice::KvIndex, Choice::Crtc] {
+        let mut spec = spec(indexer, Arrivals::AtOnce);
+        assert!(trial::run(&spec, &tape).is_err(), "they have one writing lane");
+        spec.layout.events = vec![3];
+        let result = trial::run(&spec, &tape).unwrap();
+        assert_eq!(result.done, result.block_ops);
+        let checked = result.checked.unwrap();
+        assert!(checked.prompts == 200 && checked.differing == 0, "without holes they are exact, too: {checked:?}");
+    }
+}
+
 #[test]
 fn a_corpus_is_the_same_every_time_and_fills_its_caches() {
     let (tape, facts) = corpus(0.0, NamesArgument::Same);

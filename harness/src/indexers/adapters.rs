@@ -19,6 +19,8 @@ impl Indexer {
             Choice::Positional => Ok(positional(needs)),
             Choice::Reference => Ok(reference(needs)),
             Choice::Null => Ok(null(needs)),
+            #[cfg(feature = "peers")]
+            peer => super::peers::build(peer, needs),
         }
     }
 }

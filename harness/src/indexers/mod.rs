@@ -1,11 +1,15 @@
 //! What the ladder drives: an indexer as writing lanes and readers. The harness adds one baseline of its own, [`positional`].
 
 mod adapters;
+#[cfg(feature = "peers")]
+mod peers;
 pub mod positional;
 
+use crate::ladder::tape::Tape;
 use kvatlas_index::{ContentHash, EngineHash, HolderDepth};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The one thread that applies the events of its workers.
 pub trait EventLane: Send {
@@ -15,12 +19,25 @@ pub trait EventLane: Send {
     fn remove(&mut self, worker: u32, names: &[EngineHash]);
     /// Everything of a worker goes.
     fn clear(&mut self, worker: u32);
+    /// Lays a stretch of the tape out as the indexer wants its events, before the window. `true` if [`EventLane::play`] is to be
+    /// called in it.
+    fn prepare(&mut self, _tape: &Tape, _range: Range<usize>) -> bool {
+        false
+    }
+    /// Applies the event at this place of the stretch that was laid out.
+    fn play(&mut self, _place: usize) {}
 }
 
 /// A thread that looks up.
 pub trait QueryLane: Send {
     /// Appends every worker with at least one leading block, in any order. `rank` is the worker's number.
     fn lookup(&mut self, query: &[ContentHash], out: &mut Vec<HolderDepth>);
+    /// As [`EventLane::prepare`].
+    fn prepare(&mut self, _tape: &Tape, _range: Range<usize>) -> bool {
+        false
+    }
+    /// Looks up the prompt at this place of the stretch that was laid out; the answer stays in the indexer's own memory.
+    fn play(&mut self, _place: usize) {}
 }
 
 /// An indexer, ready: its lanes and what it tells about itself.
@@ -49,12 +66,25 @@ pub enum Choice {
     Reference,
     /// Reads its operations and does nothing: what the ladder itself costs.
     Null,
+    /// kv-index 2.0.0.
+    #[cfg(feature = "peers")]
+    KvIndex,
+    /// The concurrent compressed radix tree of dynamo-kv-router 1.6.1.
+    #[cfg(feature = "peers")]
+    Crtc,
 }
 
 impl Choice {
     /// Those that are compared unless others are named.
     pub fn defaults() -> Vec<Choice> {
-        vec![Choice::Kvatlas, Choice::Positional]
+        vec![
+            Choice::Kvatlas,
+            Choice::Positional,
+            #[cfg(feature = "peers")]
+            Choice::KvIndex,
+            #[cfg(feature = "peers")]
+            Choice::Crtc,
+        ]
     }
 
     /// As it is written on the command line and in reports.
@@ -64,6 +94,10 @@ impl Choice {
             Choice::Positional => "positional",
             Choice::Reference => "reference",
             Choice::Null => "null",
+            #[cfg(feature = "peers")]
+            Choice::KvIndex => "kv-index",
+            #[cfg(feature = "peers")]
+            Choice::Crtc => "crtc",
         }
     }
 }
@@ -85,6 +119,12 @@ pub enum IndexerError {
     /// Its settings are refused.
     #[error("kvatlas: {0}")]
     Config(#[from] kvatlas_index::ConfigError),
+    /// The layout has more event lanes than the indexer.
+    #[error("{indexer} has one writing lane: take a layout with one events core")]
+    OneLane {
+        /// The indexer.
+        indexer: &'static str,
+    },
     /// A worker cannot be opened.
     #[error("kvatlas: {0}")]
     Index(#[from] kvatlas_index::IndexError),

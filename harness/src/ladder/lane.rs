@@ -17,6 +17,8 @@ const IDLE_SPINS: u32 = 16;
 pub struct Lane {
     events: Option<Box<dyn EventLane>>,
     queries: Option<Box<dyn QueryLane>>,
+    /// Whether events, and whether lookups, were laid out ahead.
+    ahead: (bool, bool),
     answer: Vec<HolderDepth>,
     /// Lines of all answers: keeps the work from being optimised away, and tells a wrong indexer.
     pub lines: u64,
@@ -45,7 +47,7 @@ pub struct Hours {
 impl Lane {
     /// A lane with its roles.
     pub fn new(events: Option<Box<dyn EventLane>>, queries: Option<Box<dyn QueryLane>>) -> Self {
-        Self { events, queries, answer: Vec::with_capacity(4096), lines: 0 }
+        Self { events, queries, ahead: (false, false), answer: Vec::with_capacity(4096), lines: 0 }
     }
 
     /// Applies the events of a stretch of the tape that belong to event lane `lane` of `lanes`, as fast as it goes. Returns
@@ -56,6 +58,13 @@ impl Lane {
             self.apply(operation, tape.step(operation));
             sum + operation.block_ops()
         })
+    }
+
+    /// Lets indexers that want it lay out the window's operations.
+    pub fn prepare(&mut self, tape: &Tape, range: &std::ops::Range<usize>) {
+        let events = self.events.as_mut().is_some_and(|events| events.prepare(tape, range.clone()));
+        let queries = self.queries.as_mut().is_some_and(|queries| queries.prepare(tape, range.clone()));
+        self.ahead = (events, queries);
     }
 
     /// Serves until every issuer is done and every queue is empty, or it is time to give up.
@@ -82,13 +91,22 @@ impl Lane {
             };
             let operation = &operations[ticket as usize];
             let start_ns = hours.clock.now_ns();
-            self.apply(operation, tape.step(operation));
+            self.serve_one(ticket, operation, tape);
             let end_ns = hours.clock.now_ns();
             served.push(Served { operation: ticket, start_ns, end_ns });
             gaps.interrupt();
             if end_ns > hours.give_up_ns {
                 return Shift { served, gaps_ns: gaps.total_ns, gave_up: true };
             }
+        }
+    }
+
+    #[inline]
+    fn serve_one(&mut self, ticket: Ticket, operation: &Operation, tape: &Tape) {
+        match (operation.is_event(), self.ahead, &mut self.events, &mut self.queries) {
+            (true, (true, _), Some(events), _) => events.play(ticket as usize),
+            (false, (_, true), _, Some(queries)) => queries.play(ticket as usize),
+            _ => self.apply(operation, tape.step(operation)),
         }
     }
 

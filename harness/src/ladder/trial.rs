@@ -158,6 +158,10 @@ pub fn run(spec: &TrialSpec, tape: &Tape) -> Result<TrialResult, TrialError> {
     let roles = spec.layout.roles();
     let needs =
         Needs { workers: tape.workers, event_lanes: spec.layout.events.len(), query_lanes: spec.layout.queries.len() };
+    // Threads that an indexer starts by itself belong to its event lane's core, not to an issuer's.
+    if let Some(&core) = spec.layout.events.first().filter(|_| spec.pin) {
+        core_affinity::set_for_current(CoreId { id: core });
+    }
     let indexer = Indexer::build(spec.indexer, &needs)?;
     let (lanes, figures, exact) = (split(indexer.events, indexer.queries, &roles), indexer.figures, indexer.exact);
     let queue_len = if spec.offer.arrivals == Arrivals::AtOnce { pace.range.len() } else { QUEUE_LEN };
@@ -252,6 +256,7 @@ impl Stage<'_> {
                 scope.spawn(move || {
                     self.pin(role.core);
                     let done = role.event.map_or(0, |number| lane.warm(self.tape, operations, number, event_lanes));
+                    lane.prepare(self.tape, &self.pace.range);
                     (lane, done)
                 })
             };
