@@ -1,7 +1,7 @@
 //! A tiny ladder from corpus to page, in this process: everything but the clock is checked.
 
 use kvatlas_corpora::{Names, Parameters, Sharing};
-use kvatlas_harness::indexers::Choice;
+use kvatlas_harness::indexers::{Choice, Form};
 use kvatlas_harness::ladder::campaign::{Campaign, Listener, Plan};
 use kvatlas_harness::ladder::child::{InProcess, Runner};
 use kvatlas_harness::ladder::corpus::{CorpusArguments, CorpusFacts, NamesArgument, SharingArgument};
@@ -47,7 +47,7 @@ fn layout() -> Layout {
 
 fn spec(indexer: Choice, arrivals: Arrivals) -> TrialSpec {
     let offer = Offer { rate: 10_000_000, window_ms: 5, arrivals };
-    TrialSpec { indexer, layout: layout(), pin: false, offer, check_prompts: 200 }
+    TrialSpec { indexer, layout: layout(), pin: false, offer, form: Form::default(), check_prompts: 200 }
 }
 
 #[test]
@@ -75,6 +75,20 @@ fn every_indexer_serves_everything_and_answers_like_the_oracle() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn looking_ahead_and_pairs_change_no_answer_and_the_reader_counts_its_lookups() {
+    let (tape, _) = corpus(0.2, NamesArgument::Same);
+    for (pairs, look_ahead) in [(true, false), (false, true)] {
+        let mut spec = spec(Choice::Kvatlas, Arrivals::AtOnce);
+        spec.form = Form { pairs, look_ahead };
+        spec.check_prompts = 200;
+        let result = trial::run(&spec, &tape).unwrap();
+        assert_eq!(result.done, result.block_ops);
+        assert_eq!(result.checked.unwrap().differing, 0);
+        assert_eq!(result.figures["lookups"].0, result.lookups.service.count);
     }
 }
 
@@ -127,9 +141,17 @@ fn a_whole_campaign_makes_a_report_that_reads_back() {
         trials: 2,
         replacements_max: 1,
         loads: vec![0.5, 1.0],
+        form: Form::default(),
         check_prompts: 20,
+        time_s: None,
     };
-    let measured = Campaign { plan: &plan, runner: &InProcess { tape }, listener: &Silent }.run().unwrap();
+    let runner = InProcess { tape };
+    let hurried = Plan { time_s: Some(0.0), ..plan.clone() };
+    let hurried = Campaign { plan: &hurried, runner: &runner, listener: &Silent }.run().unwrap();
+    assert!(hurried.cut_short && hurried.capacity.arms.iter().all(|a| a.trials.len() == 1) && hurried.rungs.is_empty());
+    assert!(hurried.sustained.iter().all(|s| s.told() == "at least (time was over)"));
+    let measured = Campaign { plan: &plan, runner: &runner, listener: &Silent }.run().unwrap();
+    assert!(!measured.cut_short);
     assert_eq!(measured.capacity.arms.len(), 3, "two indexers and a control");
     assert!(measured.capacity.arms.iter().all(|a| a.trials.len() == 2 && a.tally.usable == 2));
     assert!(measured.capacity.arms[2].control && measured.capacity.arms[2].indexer == Choice::Kvatlas);

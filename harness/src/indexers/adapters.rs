@@ -2,10 +2,11 @@
 
 use super::positional::Positional;
 use super::{Choice, EventLane, Indexer, IndexerError, Needs, QueryLane};
+use crate::ladder::tape::Step;
 use kvatlas_index::reference::Reference;
 use kvatlas_index::{
-    ContentHash, EngineHash, Holder, HolderDepth, Index, IndexConfig, Lane, LookupOptions, RankKey, RankSlot, Reader,
-    Residency, Store, StoreKind, Tier,
+    ContentHash, EngineHash, Holder, HolderDepth, Index, IndexConfig, Lane, Levels, LookupOptions, RankKey, RankSlot,
+    Reader, Residency, Store, StoreKind, Tier, Upcoming,
 };
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -27,6 +28,7 @@ impl Indexer {
 
 struct KvatlasLane {
     lane: Lane,
+    look_ahead: bool,
     ranks: Vec<Option<RankSlot>>,
 }
 
@@ -48,13 +50,49 @@ impl EventLane for KvatlasLane {
     fn clear(&mut self, worker: u32) {
         let _ = black_box(self.lane.clear(self.holder(worker).rank, None));
     }
+    fn looks_ahead(&self) -> bool {
+        self.look_ahead
+    }
+    fn look_ahead<'a>(&mut self, event: &dyn Fn(usize) -> Option<(u32, Step<'a>)>) {
+        self.lane.look_ahead(|n| {
+            let (worker, step) = event(n)?;
+            match step {
+                Step::Store { parent, names, contents } => {
+                    let store = Store { parent, names, contents, kind: StoreKind::Copy };
+                    Some(Upcoming::Store(self.holder(worker), store))
+                }
+                Step::Remove(names) => Some(Upcoming::Remove(self.holder(worker), names)),
+                Step::Lookup(_) | Step::Clear => None,
+            }
+        });
+    }
 }
 
-struct KvatlasReader(Reader);
+struct KvatlasReader {
+    reader: Reader,
+    levels: Levels,
+    pairs: bool,
+}
 
 impl QueryLane for KvatlasReader {
     fn lookup(&mut self, query: &[ContentHash], out: &mut Vec<HolderDepth>) {
-        let _ = self.0.lookup(query, &LookupOptions::default(), out);
+        let _ = self.reader.lookup(query, &LookupOptions::default(), out);
+    }
+    fn serve(&mut self, query: &[ContentHash], out: &mut Vec<HolderDepth>) {
+        if self.pairs {
+            return self.lookup(query, out);
+        }
+        let _ = black_box(self.reader.lookup_levels(query, &LookupOptions::default(), &mut self.levels));
+        black_box(&self.levels);
+    }
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let c = self.reader.counters();
+        vec![
+            ("lookups", c.lookups),
+            ("lookups started again", c.restarts),
+            ("lookups given up", c.busy),
+            ("lookups that asked each name", c.names_asked),
+        ]
     }
 }
 
@@ -71,9 +109,12 @@ fn kvatlas(needs: &Needs) -> Result<Indexer, IndexerError> {
         for worker in (number..needs.workers as usize).step_by(needs.event_lanes) {
             ranks[worker] = Some(lane.open_rank(RankKey(worker as u32))?);
         }
-        events.push(Box::new(KvatlasLane { lane, ranks }));
+        events.push(Box::new(KvatlasLane { lane, look_ahead: needs.form.look_ahead, ranks }));
     }
-    let reader = |_| Box::new(KvatlasReader(index.reader())) as Box<dyn QueryLane>;
+    let reader = |_| {
+        let (reader, levels, pairs) = (index.reader(), Levels::new(), needs.form.pairs);
+        Box::new(KvatlasReader { reader, levels, pairs }) as Box<dyn QueryLane>
+    };
     let queries = (0..needs.query_lanes).map(reader).collect();
     let figures = move || {
         let s = index.stats();
@@ -93,7 +134,7 @@ fn kvatlas(needs: &Needs) -> Result<Indexer, IndexerError> {
         .map(|(name, value)| (name.to_owned(), value))
         .into()
     };
-    Ok(Indexer { events, queries, figures: Box::new(figures), exact: true, maps_memory: true })
+    Ok(Indexer { events, queries, figures: Box::new(figures), exact: true, hop_ns: 0, maps_memory: true })
 }
 
 fn positional(needs: &Needs) -> Indexer {
@@ -105,6 +146,7 @@ fn positional(needs: &Needs) -> Indexer {
             BTreeMap::from([("memberships".to_owned(), shared.held()), ("orphans".to_owned(), shared.orphans())])
         }),
         exact: true,
+        hop_ns: 0,
         maps_memory: false,
     }
 }
@@ -147,6 +189,7 @@ fn reference(needs: &Needs) -> Indexer {
         queries: (0..needs.query_lanes).map(|_| Box::new(shared.clone()) as _).collect(),
         figures: Box::new(BTreeMap::new),
         exact: true,
+        hop_ns: 0,
         maps_memory: false,
     }
 }
@@ -176,6 +219,7 @@ fn null(needs: &Needs) -> Indexer {
         queries: (0..needs.query_lanes).map(|_| Box::new(Nothing) as _).collect(),
         figures: Box::new(BTreeMap::new),
         exact: false,
+        hop_ns: 0,
         maps_memory: false,
     }
 }

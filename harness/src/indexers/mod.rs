@@ -5,7 +5,8 @@ mod adapters;
 mod peers;
 pub mod positional;
 
-use crate::ladder::tape::Tape;
+use crate::ladder::tape::{Step, Tape};
+use clap::Args;
 use kvatlas_index::{ContentHash, EngineHash, HolderDepth};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -26,12 +27,26 @@ pub trait EventLane: Send {
     }
     /// Applies the event at this place of the stretch that was laid out.
     fn play(&mut self, _place: usize) {}
+    /// Whether [`EventLane::look_ahead`] is to be called before each event.
+    fn looks_ahead(&self) -> bool {
+        false
+    }
+    /// Sees what is queued: `event(n)` is the n-th event from the one applied next (0) with its worker.
+    fn look_ahead<'a>(&mut self, _event: &dyn Fn(usize) -> Option<(u32, Step<'a>)>) {}
 }
 
 /// A thread that looks up.
 pub trait QueryLane: Send {
     /// Appends every worker with at least one leading block, in any order. `rank` is the worker's number.
     fn lookup(&mut self, query: &[ContentHash], out: &mut Vec<HolderDepth>);
+    /// Looks up in the form that is measured; the answer stays in the indexer's own memory or in `out`, which comes empty.
+    fn serve(&mut self, query: &[ContentHash], out: &mut Vec<HolderDepth>) {
+        self.lookup(query, out);
+    }
+    /// Figures of its own, by name.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
     /// As [`EventLane::prepare`].
     fn prepare(&mut self, _tape: &Tape, _range: Range<usize>) -> bool {
         false
@@ -40,6 +55,9 @@ pub trait QueryLane: Send {
     fn play(&mut self, _place: usize) {}
 }
 
+/// What an indexer tells about itself, by name.
+pub type Figures = Box<dyn Fn() -> BTreeMap<String, u64> + Send + Sync>;
+
 /// An indexer, ready: its lanes and what it tells about itself.
 pub struct Indexer {
     /// Writing lanes; worker `w` belongs to lane `w % lanes`.
@@ -47,9 +65,11 @@ pub struct Indexer {
     /// Readers.
     pub queries: Vec<Box<dyn QueryLane>>,
     /// Figures of its own, by name; callable at any time.
-    pub figures: Box<dyn Fn() -> BTreeMap<String, u64> + Send + Sync>,
+    pub figures: Figures,
     /// Whether its answers have to equal the oracle's.
     pub exact: bool,
+    /// What each of its events is charged that is not its own, in nanoseconds: a hop to a thread that it insists on.
+    pub hop_ns: u64,
     /// Whether it keeps memory in mappings of its own, beside the allocator.
     pub maps_memory: bool,
 }
@@ -102,6 +122,17 @@ impl Choice {
     }
 }
 
+/// How the product's own arm is driven.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
+pub struct Form {
+    /// The kvatlas arm answers in (holder, depth) pairs instead of levels.
+    #[arg(long)]
+    pub pairs: bool,
+    /// The kvatlas arm's event lanes look ahead in their queues.
+    #[arg(long)]
+    pub look_ahead: bool,
+}
+
 /// What an indexer has to serve.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
@@ -111,6 +142,15 @@ pub struct Needs {
     pub event_lanes: usize,
     /// Reading threads.
     pub query_lanes: usize,
+    /// How the product's own arm is driven.
+    pub form: Form,
+}
+
+impl Needs {
+    /// One writing and one reading thread.
+    pub fn one_of_each(workers: u32, form: Form) -> Needs {
+        Needs { workers, event_lanes: 1, query_lanes: 1, form }
+    }
 }
 
 /// Why an indexer cannot be made.

@@ -4,13 +4,17 @@
 //! The event loop of CRTC only runs on a thread of its own: the event lane hands it an event and waits, so each of its events
 //! is charged a hop between two threads of the lane's core. The `peers` benchmark takes that hop off.
 
-use super::{Choice, EventLane, Indexer, IndexerError, Needs, QueryLane};
+use super::{Choice, EventLane, Figures, Indexer, IndexerError, Needs, QueryLane};
 use crate::ladder::tape::{Step, Tape};
 use kvatlas_benches::indexers::{Crtc, KvIndex, Searcher, Writer};
 use kvatlas_corpora::Batch;
 use kvatlas_index::{ContentHash, EngineHash, HolderDepth, RankKey, Tier};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Instant;
+
+/// Events by which the hop is measured.
+const HOPS: usize = 1001;
 
 /// Makes a peer with all its readers.
 pub(super) fn build(choice: Choice, needs: &Needs) -> Result<Indexer, IndexerError> {
@@ -26,8 +30,11 @@ pub(super) fn build(choice: Choice, needs: &Needs) -> Result<Indexer, IndexerErr
         Box::new(PeerReader { searcher: writer.searcher(), ahead, single }) as Box<dyn QueryLane>
     };
     let queries = (0..needs.query_lanes).map(reader).collect();
-    let events: Box<dyn EventLane> = Box::new(PeerLane { writer, ahead: Batch::default(), single: Batch::default() });
-    Ok(Indexer { events: vec![events], queries, figures: Box::new(BTreeMap::new), exact: false, maps_memory: false })
+    let mut lane = PeerLane { writer, ahead: Batch::default(), single: Batch::default() };
+    let hop_ns = if choice == Choice::Crtc { lane.hop_ns() } else { 0 };
+    let figures = move || BTreeMap::from([("nanoseconds of a hop, charged to each event".to_owned(), hop_ns)]);
+    let figures: Figures = if hop_ns > 0 { Box::new(figures) } else { Box::new(BTreeMap::new) };
+    Ok(Indexer { events: vec![Box::new(lane)], queries, figures, exact: false, hop_ns, maps_memory: false })
 }
 
 /// Puts a stretch of the tape into a batch, operation by operation.
@@ -54,6 +61,20 @@ struct PeerLane {
 }
 
 impl PeerLane {
+    /// What it takes to get an event to the writer's own thread and back: the median of events that remove nothing, which is a
+    /// little too much.
+    fn hop_ns(&mut self) -> u64 {
+        let mut times: Vec<u64> = (0..HOPS)
+            .map(|_| {
+                let begun = Instant::now();
+                self.remove(0, &[]);
+                begun.elapsed().as_nanos() as u64
+            })
+            .collect();
+        times.sort_unstable();
+        times[HOPS / 2]
+    }
+
     /// Applies one event that was not laid out ahead: outside windows only.
     fn apply(&mut self, put: impl FnOnce(&mut Batch)) {
         self.single.clear();

@@ -6,8 +6,10 @@ use super::pace::{Arrivals, Offer};
 use super::search::{Ended, Found, Search, Verdict};
 use super::series::{Series, Tally};
 use super::trial::{TrialResult, TrialSpec};
-use crate::indexers::Choice;
+use crate::indexers::{Choice, Form};
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
+use std::time::Instant;
 
 /// Trials of a search that may be repeated since a core was disturbed, for each rate.
 const SEARCH_REPLACEMENTS_MAX: usize = 3;
@@ -19,6 +21,10 @@ const LOAD_STEP: f64 = 2.0;
 const OVERLOAD: f64 = 1.5;
 /// Loads at most.
 const LOADS_MAX: usize = 14;
+/// Where time is limited: the part of it after which the capacity series ends.
+const CAPACITY_TIME: f64 = 0.25;
+/// The part of it after which the searches have ended.
+const SEARCH_TIME: f64 = 0.7;
 /// Rate that says how much of the tape a capacity trial takes; the trial issues it all at once.
 const CAPACITY_PROBE: u64 = 20_000_000;
 
@@ -41,8 +47,12 @@ pub struct Plan {
     pub replacements_max: usize,
     /// Loads are these parts of the slowest indexer's sustained rate; empty for the usual ones.
     pub loads: Vec<f64>,
+    /// How the product's own arm is driven.
+    pub form: Form,
     /// Prompts compared with the oracle in every trial.
     pub check_prompts: usize,
+    /// Seconds after which nothing new is begun; the parts share them. Without it there is no end.
+    pub time_s: Option<f64>,
 }
 
 /// One arm of a series: an indexer, or the first indexer once more as a control.
@@ -110,7 +120,17 @@ impl Sustain {
     pub fn told(&self) -> String {
         let decided = |p: &&Probe| p.disturbed && !p.replaced && p.verdict != Verdict::Sustained;
         let disturbed = if self.probes.iter().any(|p| decided(&p)) { ", disturbed" } else { "" };
-        format!("{}{disturbed}", ended(self.found.ended))
+        // A trial that did not take place has done nothing.
+        let short = |p: &Probe| p.verdict == Verdict::NotOffered && p.completed == 0.0;
+        let words = match self.found.ended {
+            Ended::GeneratorBound
+                if self.probes.iter().rfind(|p| p.verdict == Verdict::NotOffered).is_some_and(short) =>
+            {
+                "at least (corpus too short)"
+            }
+            other => ended(other),
+        };
+        format!("{words}{disturbed}")
     }
 }
 
@@ -123,6 +143,8 @@ pub struct Measured {
     pub sustained: Vec<Sustain>,
     /// The ladder, by rising load.
     pub rungs: Vec<Rung>,
+    /// Whether time was over before everything was measured.
+    pub cut_short: bool,
 }
 
 /// Hears what the campaign is doing.
@@ -131,6 +153,23 @@ pub trait Listener {
     fn part(&self, words: &str, trials: Option<u64>);
     /// A trial ended.
     fn trial(&self, words: &str);
+}
+
+/// The time of a campaign.
+struct Time {
+    begun: Instant,
+    all_s: Option<f64>,
+    /// Whether anything was told that it is over.
+    over: Cell<bool>,
+}
+
+impl Time {
+    /// Whether this part of the time has passed.
+    fn is_over(&self, part: f64) -> bool {
+        let over = self.all_s.is_some_and(|all_s| self.begun.elapsed().as_secs_f64() > all_s * part);
+        self.over.set(self.over.get() || over);
+        over
+    }
 }
 
 /// Runs a campaign.
@@ -146,18 +185,26 @@ pub struct Campaign<'a, R, L> {
 impl<R: Runner, L: Listener> Campaign<'_, R, L> {
     /// Measures everything.
     pub fn run(&self) -> Result<Measured, ChildError> {
+        let time = Time { begun: Instant::now(), all_s: self.plan.time_s, over: Cell::new(false) };
         self.listener.part("capacity", Some((self.arms().len() * self.plan.trials) as u64));
         let at_once = Offer { rate: CAPACITY_PROBE, window_ms: self.plan.window_ms, arrivals: Arrivals::AtOnce };
-        let capacity = self.series(0, at_once, &self.arms())?.unwrap_or(Rung { rate: 0, arms: Vec::new() });
+        let capacity = self
+            .series(0, at_once, &self.arms(), &|| time.is_over(CAPACITY_TIME))?
+            .unwrap_or(Rung { rate: 0, arms: Vec::new() });
         let mut sustained = Vec::new();
-        for &indexer in &self.plan.indexers {
+        for (number, &indexer) in self.plan.indexers.iter().enumerate() {
+            let part = (number + 1) as f64 / self.plan.indexers.len() as f64;
+            let until = CAPACITY_TIME + (SEARCH_TIME - CAPACITY_TIME) * part;
             let arm = capacity.arms.iter().find(|a| a.indexer == indexer && !a.control);
             let samples = arm.map(|a| a.samples(|t| t.completed_rate)).unwrap_or_default();
             let estimate = super::statistics::median(&samples).unwrap_or(1e6);
-            sustained.push(self.search(indexer, (estimate * 0.9) as u64)?);
+            sustained.push(self.search(indexer, (estimate * 0.9) as u64, &|| time.is_over(until))?);
         }
         let mut rungs = Vec::new();
         for rate in loads(&self.plan.loads, &sustained) {
+            if time.is_over(1.0) {
+                break;
+            }
             let keeps_up = |indexer: &Choice| {
                 let own = sustained.iter().find(|s| s.indexer == *indexer).map_or(0, |s| s.found.sustained);
                 rate as f64 <= own as f64 * OVERLOAD
@@ -166,9 +213,9 @@ impl<R: Runner, L: Listener> Campaign<'_, R, L> {
             self.listener
                 .part(&format!("load {}/s", amount(rate as f64)), Some((arms.len() * self.plan.trials) as u64));
             let offer = Offer { rate, window_ms: self.plan.window_ms, arrivals: self.plan.arrivals };
-            rungs.extend(self.series(rate, offer, &arms)?);
+            rungs.extend(self.series(rate, offer, &arms, &|| time.is_over(1.0))?);
         }
-        Ok(Measured { capacity, sustained, rungs })
+        Ok(Measured { capacity, sustained, rungs, cut_short: time.over.get() })
     }
 
     /// Every indexer, and the first one once more.
@@ -179,14 +226,24 @@ impl<R: Runner, L: Listener> Campaign<'_, R, L> {
 
     fn spec(&self, indexer: Choice, offer: Offer) -> TrialSpec {
         let (layout, pin) = (self.plan.layout.clone(), self.plan.pin);
-        TrialSpec { indexer, layout, pin, offer, check_prompts: self.plan.check_prompts }
+        TrialSpec { indexer, layout, pin, offer, form: self.plan.form, check_prompts: self.plan.check_prompts }
     }
 
     /// A series of trials of an offer. `None` when the tape is too short for it.
-    fn series(&self, rate: u64, offer: Offer, arms: &[(Choice, bool)]) -> Result<Option<Rung>, ChildError> {
+    fn series(
+        &self,
+        rate: u64,
+        offer: Offer,
+        arms: &[(Choice, bool)],
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Option<Rung>, ChildError> {
         let mut series = Series::new(arms.len(), self.plan.trials, self.plan.replacements_max);
         let mut trials: Vec<Vec<TrialResult>> = vec![Vec::new(); arms.len()];
         while let Some(arm) = series.next() {
+            // Every arm has had a turn before time ends a series.
+            if trials.iter().all(|of_arm| !of_arm.is_empty()) && is_over() {
+                break;
+            }
             let Some(result) = self.runner.run(&self.spec(arms[arm].0, offer))? else { return Ok(None) };
             let disturbed = result.disturbance.is_some();
             if series.tell(arm, disturbed) {
@@ -203,11 +260,14 @@ impl<R: Runner, L: Listener> Campaign<'_, R, L> {
         Ok(Some(Rung { rate, arms: arms.iter().copied().zip(trials).zip(series.tallies()).map(arm).collect() }))
     }
 
-    fn search(&self, indexer: Choice, estimate: u64) -> Result<Sustain, ChildError> {
+    fn search(&self, indexer: Choice, estimate: u64, is_over: &dyn Fn() -> bool) -> Result<Sustain, ChildError> {
         self.listener.part(&format!("sustained rate of {}", indexer.name()), None);
         let mut search = Search::from_estimate(estimate);
         let (mut probes, mut replaced_here, mut rate_before) = (Vec::new(), 0, 0);
         loop {
+            if is_over() {
+                return Ok(Sustain { indexer, found: search.give_up(), probes });
+            }
             let rate = search.rate();
             if rate != rate_before {
                 (replaced_here, rate_before) = (0, rate);
@@ -264,9 +324,10 @@ pub fn words(verdict: Verdict) -> &'static str {
 fn ended(ended: Ended) -> &'static str {
     match ended {
         Ended::Bisected => "bisected",
-        Ended::GeneratorBound => "at least (generator's limit)",
+        Ended::GeneratorBound => "at least (issuer's limit)",
         Ended::NotAtAll => "not even the lowest rate",
         Ended::ProbesSpent => "contradicting trials",
+        Ended::OutOfTime => "at least (time was over)",
     }
 }
 

@@ -8,7 +8,7 @@ use super::mirror::Mirror;
 use super::report::{plain_table, time};
 use super::tape::{Step, Tape};
 use super::trial::TrialError;
-use crate::indexers::{Choice, EventLane, Indexer, Needs, QueryLane};
+use crate::indexers::{Choice, EventLane, Figures, Form, Indexer, Needs, QueryLane};
 use comfy_table::Table;
 use kvatlas_corpora::{Batch, Stream};
 use kvatlas_index::{ContentHash, HolderDepth};
@@ -74,7 +74,7 @@ struct Running {
     needs: Needs,
     lane: Box<dyn EventLane>,
     reader: Box<dyn QueryLane>,
-    figures: Box<dyn Fn() -> BTreeMap<String, u64> + Send + Sync>,
+    figures: Figures,
     mirror: Mirror,
     prompts: VecDeque<Vec<ContentHash>>,
     event_block_ops: u64,
@@ -83,6 +83,7 @@ struct Running {
 /// Runs one indexer through `hours` of virtual time, sampled `samples` times. `progress` hears the hour.
 pub fn run(
     indexer: Choice,
+    form: Form,
     corpus: &CorpusArguments,
     hours: f64,
     samples: u32,
@@ -91,7 +92,7 @@ pub fn run(
     let parameters = corpus.parameters()?;
     let (trace, _) = corpus.schedule()?;
     let mut stream = Stream::new(&trace, parameters.clone()).map_err(CorpusError::from)?;
-    let mut running = Running::new(indexer, parameters.workers)?;
+    let mut running = Running::new(indexer, Needs::one_of_each(parameters.workers, form))?;
     let mut result = ChurnResult { indexer, samples: Vec::new() };
     let mut batch = Batch::default();
     let step = hours / f64::from(samples.max(1));
@@ -118,8 +119,7 @@ fn build(indexer: Choice, needs: &Needs) -> Result<Indexer, ChurnError> {
 }
 
 impl Running {
-    fn new(indexer: Choice, workers: u32) -> Result<Self, ChurnError> {
-        let needs = Needs { workers, event_lanes: 1, query_lanes: 1 };
+    fn new(indexer: Choice, needs: Needs) -> Result<Self, ChurnError> {
         let mut built = build(indexer, &needs)?;
         Ok(Self {
             indexer,
@@ -127,7 +127,7 @@ impl Running {
             lane: built.events.remove(0),
             reader: built.queries.remove(0),
             figures: built.figures,
-            mirror: Mirror::new(workers),
+            mirror: Mirror::new(needs.workers),
             prompts: VecDeque::new(),
             event_block_ops: 0,
         })
@@ -158,7 +158,17 @@ impl Running {
         let fresh_reader = &mut *fresh.queries[0];
         let (mut of_churned, mut of_fresh) = (Nanoseconds::new(), Nanoseconds::new());
         let (mut ours, mut theirs, mut differing) = (Vec::new(), Vec::new(), 0);
-        for round in 0..=ROUNDS {
+        for query in &self.prompts {
+            let sorted = |reader: &mut dyn QueryLane, out: &mut Vec<HolderDepth>| {
+                out.clear();
+                reader.lookup(query, out);
+                out.sort_unstable();
+            };
+            sorted(&mut *self.reader, &mut ours);
+            sorted(fresh_reader, &mut theirs);
+            differing += u64::from(ours != theirs);
+        }
+        for round in 0..ROUNDS {
             for (i, query) in self.prompts.iter().enumerate() {
                 // Who comes second finds the prompt in the cache: they take turns.
                 let mut times = [0; 2];
@@ -168,14 +178,8 @@ impl Running {
                         _ => timed(fresh_reader, query, &mut theirs),
                     };
                 }
-                if round == 0 {
-                    ours.sort_unstable();
-                    theirs.sort_unstable();
-                    differing += u64::from(ours != theirs);
-                } else {
-                    of_churned.record(times[0]);
-                    of_fresh.record(times[1]);
-                }
+                of_churned.record(times[0]);
+                of_fresh.record(times[1]);
             }
         }
         Ok(Sample {
@@ -192,7 +196,7 @@ impl Running {
 fn timed(reader: &mut dyn QueryLane, query: &[ContentHash], out: &mut Vec<HolderDepth>) -> u64 {
     out.clear();
     let begun = Instant::now();
-    reader.lookup(query, out);
+    reader.serve(query, out);
     begun.elapsed().as_nanos() as u64
 }
 

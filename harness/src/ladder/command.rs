@@ -12,7 +12,7 @@ use super::provenance::Provenance;
 use super::report::{self, Report};
 use super::tape::Tape;
 use super::trial::TrialError;
-use crate::indexers::Choice;
+use crate::indexers::{Choice, Form};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -49,6 +49,8 @@ pub struct LadderArguments {
     /// Indexers, in turn. The first is also the A/A control.
     #[arg(long, value_enum, value_delimiter = ',')]
     indexer: Vec<Choice>,
+    #[command(flatten)]
+    form: Form,
     #[command(flatten)]
     corpus: CorpusArguments,
     /// File of layouts, instead of those built in (harness/layouts.toml).
@@ -133,6 +135,8 @@ pub fn run(mut arguments: LadderArguments) -> Result<bool, LadderError> {
     }
 }
 
+/// Seconds of a quick run, after its corpus.
+const QUICK_S: f64 = 120.0;
 /// Block operations of a quick run, in millions.
 const QUICK_BLOCK_OPS: f64 = 16.0;
 
@@ -144,26 +148,32 @@ impl LadderArguments {
         Plan {
             indexers: self.indexer.clone(),
             layout,
-            pin: !self.no_pin,
+            pin: true,
             arrivals: self.arrivals,
             window_ms: self.window_ms.unwrap_or(quick(250, 1000) as u64).clamp(1, 3_600_000),
             trials,
             replacements_max: self.replacements.unwrap_or(quick(1, trials)),
             loads,
+            form: self.form,
             check_prompts: self.check.unwrap_or(0),
+            time_s: self.quick.then_some(QUICK_S),
         }
     }
 }
 
 fn ladder(arguments: &LadderArguments) -> Result<bool, LadderError> {
     let begun = Instant::now();
+    let mut pin = !arguments.no_pin;
     // Listed before the first pin: a pinned process sees one core.
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let layout = Layout::load(arguments.layouts.as_deref(), &arguments.layout)?;
-    if !arguments.no_pin {
-        layout.check_cores(&arguments.layout, &cores)?;
+    match layout.check_cores(&arguments.layout, &cores) {
+        // A quick run is to work everywhere; the report says that nothing was pinned.
+        Err(_) if arguments.quick => pin = false,
+        refused if pin => refused?,
+        _ => {}
     }
-    let plan = arguments.plan(layout);
+    let plan = Plan { pin, ..arguments.plan(layout) };
     let folder = tempfile::tempdir()?;
     let (tape, corpus, hash) = record(&arguments.corpus, folder.path())?;
     let provenance = Provenance::of_this_process(hash, cores.len())?;
@@ -204,7 +214,7 @@ fn churned(arguments: &LadderArguments) -> Result<bool, LadderError> {
     for &indexer in &arguments.indexer {
         let bar = share_bar(&format!("churn of {}", indexer.name()));
         let hours = arguments.hours.clamp(0.001, 100_000.0);
-        let result = churn::run(indexer, &arguments.corpus, hours, arguments.samples, |hour| {
+        let result = churn::run(indexer, arguments.form, &arguments.corpus, hours, arguments.samples, |hour| {
             bar.set_position((hour / hours * 1000.0) as u64);
         })?;
         bar.finish_and_clear();
@@ -224,7 +234,7 @@ fn compared(arguments: &LadderArguments) -> Result<bool, LadderError> {
     let bars = Bars::new();
     bars.part("comparing", Some(EXACT_POINTS as u64));
     let prompts = arguments.check.unwrap_or(500);
-    let results = exact::run(&arguments.indexer, &tape, EXACT_POINTS, prompts, |_| bars.trial(""))?;
+    let results = exact::run(&arguments.indexer, arguments.form, &tape, EXACT_POINTS, prompts, |_| bars.trial(""))?;
     bars.finish();
     let json = save(&arguments.out, "exact", &Saved { provenance, corpus: Some(corpus), results: &results })?;
     writeln!(io::stdout(), "{}\nreport: {}", exact::table(&results), json.display())?;

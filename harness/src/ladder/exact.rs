@@ -5,7 +5,7 @@ use super::lane::Lane;
 use super::report::plain_table;
 use super::tape::Tape;
 use super::trial::TrialError;
-use crate::indexers::{Choice, Indexer, Needs};
+use crate::indexers::{Choice, Form, Indexer, Needs};
 use comfy_table::Table;
 use serde::{Deserialize, Serialize};
 
@@ -23,12 +23,13 @@ pub struct ExactResult {
 /// Plays a tape and compares `prompts` prompts at each of `points` points. `progress` hears the point.
 pub fn run(
     indexers: &[Choice],
+    form: Form,
     tape: &Tape,
     points: usize,
     prompts: usize,
     mut progress: impl FnMut(usize),
 ) -> Result<Vec<ExactResult>, TrialError> {
-    let needs = Needs { workers: tape.workers, event_lanes: 1, query_lanes: 1 };
+    let needs = Needs::one_of_each(tape.workers, form);
     let mut sides = Vec::new();
     for &indexer in indexers {
         let built = Indexer::build(indexer, &needs)?;

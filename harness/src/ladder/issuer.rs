@@ -11,9 +11,22 @@ use rtrb::{Consumer, Producer, RingBuffer};
 /// What goes through a queue: the operation's place in the trial's stretch of the tape.
 pub type Ticket = u32;
 
-/// The operations of one issuer with the lane thread of each, and its queues.
+/// Operations that go out between two readings of the clock, if all of them are due: a reading costs as much as several of
+/// them.
+const TICK_MAX: usize = 32;
+
+/// An operation of an issuer's schedule.
+#[derive(Clone, Copy, Debug)]
+struct Order {
+    due_ns: u64,
+    ticket: Ticket,
+    /// The thread that serves it.
+    thread: u16,
+}
+
+/// The schedule of one issuer, and its queues.
 pub struct Issuer {
-    orders: Vec<(Ticket, u16)>,
+    orders: Vec<Order>,
     queues: Vec<Producer<Ticket>>,
 }
 
@@ -24,10 +37,18 @@ pub struct Issued {
     pub last_ns: u64,
     /// Operations that found their queue full.
     pub overflow: u64,
-    /// How late operations went out.
-    pub lateness: Nanoseconds,
     /// Pauses of the spin.
     pub gaps_ns: u64,
+    orders: Vec<Order>,
+    /// How many orders were out when each tick ended, and when that was.
+    ticks: Vec<(u32, u64)>,
+}
+
+impl Issued {
+    /// How late operations went out.
+    pub fn lateness(&self) -> Nanoseconds {
+        lateness(&self.orders, &self.ticks)
+    }
 }
 
 /// Which thread serves which operation, and the queues between them: `consumers[thread]` has one for each issuer.
@@ -61,7 +82,7 @@ impl Wiring {
                 lookups += 1;
                 (lookups / queries % issuers, query_threads[lookups % queries])
             };
-            orders[issuer].push((ticket as Ticket, thread));
+            orders[issuer].push(Order { due_ns: pace.due_ns[ticket], ticket: ticket as Ticket, thread });
             expected[usize::from(thread)] += 1;
         }
         let mut consumers: Vec<Vec<_>> = roles.iter().map(|_| Vec::new()).collect();
@@ -79,20 +100,41 @@ impl Wiring {
 }
 
 impl Issuer {
-    /// Issues everything at its deadline. Dropping the issuer closes its queues.
-    pub fn run(mut self, pace: &Pace, clock: &Clock) -> Issued {
-        let mut gaps = Gaps::default();
-        let mut issued = Issued { last_ns: 0, overflow: 0, lateness: Nanoseconds::new(), gaps_ns: 0 };
-        for &(ticket, thread) in &self.orders {
-            let due = pace.due_ns[ticket as usize];
-            let now = clock.wait_until(due, &mut gaps);
-            issued.overflow += u64::from(self.queues[usize::from(thread)].push(ticket).is_err());
-            issued.lateness.record(now - due);
-            issued.last_ns = now;
-        }
-        issued.gaps_ns = gaps.total_ns;
-        issued
+    /// Room for the ends of all ticks, touched already: to be made before the window.
+    pub fn ticks(&self) -> Vec<(u32, u64)> {
+        let mut ticks = vec![(1, 1); self.orders.len()];
+        ticks.clear();
+        ticks
     }
+
+    /// Issues everything at its deadline. What became due at the same time goes out in one tick, and counts as sent when the
+    /// tick ends: lateness is never too small. Dropping the issuer closes its queues.
+    pub fn run(mut self, mut ticks: Vec<(u32, u64)>, clock: &Clock) -> Issued {
+        let mut gaps = Gaps::default();
+        let (mut overflow, mut place) = (0, 0);
+        while let Some(first) = self.orders.get(place) {
+            let now = clock.wait_until(first.due_ns, &mut gaps);
+            let due = self.orders[place..].iter().take(TICK_MAX).take_while(|order| order.due_ns <= now);
+            for order in due {
+                overflow += u64::from(self.queues[usize::from(order.thread)].push(order.ticket).is_err());
+                place += 1;
+            }
+            ticks.push((place as u32, clock.now_ns()));
+        }
+        let last_ns = ticks.last().map_or(0, |tick| tick.1);
+        Issued { last_ns, overflow, gaps_ns: gaps.total_ns, orders: self.orders, ticks }
+    }
+}
+
+/// How late each order went out, from the ticks' ends.
+fn lateness(orders: &[Order], ticks: &[(u32, u64)]) -> Nanoseconds {
+    let mut lateness = Nanoseconds::new();
+    let mut from = 0;
+    for &(to, sent_ns) in ticks {
+        orders[from..to as usize].iter().for_each(|order| lateness.record(sent_ns.saturating_sub(order.due_ns)));
+        from = to as usize;
+    }
+    lateness
 }
 
 #[cfg(test)]
@@ -125,11 +167,12 @@ mod tests {
 
     #[test]
     fn every_operation_goes_out_once_and_a_worker_keeps_its_order() {
-        let (tape, pace, wiring) = wire(1000);
+        let (tape, _, wiring) = wire(1000);
         let clock = Clock::starting_in(Duration::ZERO);
         wiring.issuers.into_iter().for_each(|issuer| {
-            let issued = issuer.run(&pace, &clock);
-            assert_eq!(issued.overflow, 0);
+            let (ticks, orders) = (issuer.ticks(), issuer.orders.len() as u64);
+            let issued = issuer.run(ticks, &clock);
+            assert_eq!((issued.overflow, issued.lateness().quantiles().count), (0, orders));
         });
         let mut all = Vec::new();
         for (thread, queues) in wiring.consumers.into_iter().enumerate() {
@@ -149,10 +192,38 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_and_counts_and_never_blocks() {
-        let (_, pace, wiring) = wire(8);
+    fn an_order_is_as_late_as_the_end_of_its_tick() {
+        let order = |due_ns| Order { due_ns, ticket: 0, thread: 0 };
+        let late = lateness(&[order(0), order(10), order(100)], &[(2, 40), (3, 100)]).quantiles();
+        assert_eq!((late.count, late.max, late.p50), (3, 40, 30));
+    }
+
+    #[test]
+    fn nothing_goes_out_before_its_deadline() {
+        let (_, mut pace, _) = wire(1000);
+        let tape = tape();
+        pace.due_ns = (0..240).map(|i| i * 20_000).collect();
+        let layout = Layout { about: String::new(), issuers: vec![0], queries: vec![1], events: vec![1] };
+        let wiring = Wiring::new(&tape, &pace, &layout, &layout.roles(), 1000);
+        let issuer = wiring.issuers.into_iter().next().unwrap();
         let clock = Clock::starting_in(Duration::ZERO);
-        let overflow: u64 = wiring.issuers.into_iter().map(|i| i.run(&pace, &clock).overflow).sum();
+        let mut queues = wiring.consumers;
+        let queue = &mut queues[0][0];
+        std::thread::scope(|scope| {
+            scope.spawn(|| issuer.run(Vec::new(), &clock));
+            while !(queue.is_abandoned() && queue.is_empty()) {
+                if let Ok(ticket) = queue.pop() {
+                    assert!(clock.now_ns() >= pace.due_ns[ticket as usize]);
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn a_full_queue_drops_and_counts_and_never_blocks() {
+        let (_, _, wiring) = wire(8);
+        let clock = Clock::starting_in(Duration::ZERO);
+        let overflow: u64 = wiring.issuers.into_iter().map(|i| i.run(Vec::new(), &clock).overflow).sum();
         let kept: usize = wiring.consumers.iter().flatten().map(Consumer::slots).sum();
         assert_eq!(overflow as usize + kept, 240);
         assert!(overflow > 100);

@@ -8,10 +8,16 @@ use super::tape::{Operation, Step, Tape};
 use crate::indexers::{EventLane, QueryLane};
 use kvatlas_index::HolderDepth;
 use rtrb::Consumer;
+use smallvec::SmallVec;
 use std::time::Instant;
 
 /// Operations between two readings of the clock while there is nothing to do.
 const IDLE_SPINS: u32 = 16;
+
+/// Events that a lane shows to an indexer that looks ahead, the next one included.
+const SEEN_MAX: usize = 12;
+/// Queued operations among which it looks for them.
+const SCANNED_MAX: usize = 32;
 
 /// One serving thread: an event lane, a query lane, or both.
 pub struct Lane {
@@ -19,9 +25,9 @@ pub struct Lane {
     queries: Option<Box<dyn QueryLane>>,
     /// Whether events, and whether lookups, were laid out ahead.
     ahead: (bool, bool),
+    /// Whether the event lane wants to see its queue.
+    looks_ahead: bool,
     answer: Vec<HolderDepth>,
-    /// Lines of all answers: keeps the work from being optimised away, and tells a wrong indexer.
-    pub lines: u64,
 }
 
 /// What a lane did in the window.
@@ -47,7 +53,8 @@ pub struct Hours {
 impl Lane {
     /// A lane with its roles.
     pub fn new(events: Option<Box<dyn EventLane>>, queries: Option<Box<dyn QueryLane>>) -> Self {
-        Self { events, queries, ahead: (false, false), answer: Vec::with_capacity(4096), lines: 0 }
+        let looks_ahead = events.as_ref().is_some_and(|events| events.looks_ahead());
+        Self { events, queries, ahead: (false, false), looks_ahead, answer: Vec::with_capacity(4096) }
     }
 
     /// Applies the events of a stretch of the tape that belong to event lane `lane` of `lanes`, as fast as it goes. Returns
@@ -82,7 +89,7 @@ impl Lane {
         let mut gaps = Gaps::default();
         loop {
             let over = queues.iter().all(Consumer::is_abandoned);
-            let Some(ticket) = take_earliest(&mut queues) else {
+            let Some((ticket, queue)) = take_earliest(&mut queues) else {
                 if over {
                     return Shift { served, gaps_ns: gaps.total_ns, gave_up: false };
                 }
@@ -91,6 +98,9 @@ impl Lane {
             };
             let operation = &operations[ticket as usize];
             let start_ns = hours.clock.now_ns();
+            if self.looks_ahead && operation.is_event() {
+                self.look_ahead(ticket, &mut queues[queue], operations, tape);
+            }
             self.serve_one(ticket, operation, tape);
             let end_ns = hours.clock.now_ns();
             served.push(Served { operation: ticket, start_ns, end_ns });
@@ -99,6 +109,21 @@ impl Lane {
                 return Shift { served, gaps_ns: gaps.total_ns, gave_up: true };
             }
         }
+    }
+
+    /// Shows the event lane what is queued behind this event. Charged to the event.
+    fn look_ahead(&mut self, ticket: Ticket, queue: &mut Consumer<Ticket>, operations: &[Operation], tape: &Tape) {
+        let Some(events) = &mut self.events else { return };
+        let mut seen: SmallVec<[&Operation; SEEN_MAX]> = SmallVec::new();
+        seen.push(&operations[ticket as usize]);
+        let waiting = queue.slots().min(SCANNED_MAX);
+        if let Ok(chunk) = queue.read_chunk(waiting) {
+            let (first, second) = chunk.as_slices();
+            let queued = first.iter().chain(second).map(|&next| &operations[next as usize]);
+            // The chunk is dropped without a commit: everything stays queued.
+            seen.extend(queued.filter(|o| o.is_event()).take(SEEN_MAX - 1));
+        }
+        events.look_ahead(&|n| seen.get(n).map(|o| (o.worker, tape.step(o))));
     }
 
     #[inline]
@@ -115,8 +140,8 @@ impl Lane {
         match (step, &mut self.events, &mut self.queries) {
             (Step::Lookup(query), _, Some(queries)) => {
                 self.answer.clear();
-                queries.lookup(query, &mut self.answer);
-                self.lines += self.answer.len() as u64;
+                queries.serve(query, &mut self.answer);
+                std::hint::black_box(&self.answer);
             }
             (Step::Store { parent, names, contents }, Some(events), _) => {
                 events.store(operation.worker, parent, names, contents);
@@ -125,6 +150,11 @@ impl Lane {
             (Step::Clear, Some(events), _) => events.clear(operation.worker),
             (_, None, _) | (Step::Lookup(_), _, None) => unreachable!("operations are wired to lanes of their role"),
         }
+    }
+
+    /// What its reader counts.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.queries.as_ref().map(|queries| queries.counters()).unwrap_or_default()
     }
 
     /// Answers one prompt, for checks after the window.
@@ -137,13 +167,13 @@ impl Lane {
 
 /// Tickets rise with their deadlines: the smallest was due first.
 #[inline]
-fn take_earliest(queues: &mut [Consumer<Ticket>]) -> Option<Ticket> {
+fn take_earliest(queues: &mut [Consumer<Ticket>]) -> Option<(Ticket, usize)> {
     if let [only] = queues {
-        return only.pop().ok();
+        return only.pop().ok().map(|ticket| (ticket, 0));
     }
     let heads = queues.iter().enumerate().filter_map(|(i, q)| Some((*q.peek().ok()?, i)));
     let (_, earliest) = heads.min()?;
-    queues[earliest].pop().ok()
+    queues[earliest].pop().ok().map(|ticket| (ticket, earliest))
 }
 
 #[inline]
@@ -163,7 +193,7 @@ mod tests {
         [1, 4].into_iter().for_each(|t| a.push(t).unwrap());
         [2, 3].into_iter().for_each(|t| b.push(t).unwrap());
         let mut queues = [from_a, from_b];
-        let taken: Vec<Ticket> = std::iter::from_fn(|| take_earliest(&mut queues)).collect();
+        let taken: Vec<Ticket> = std::iter::from_fn(|| take_earliest(&mut queues).map(|(ticket, _)| ticket)).collect();
         assert_eq!(taken, [1, 2, 3, 4]);
     }
 }

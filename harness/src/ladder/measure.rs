@@ -102,6 +102,11 @@ impl Times {
         self.busy_ns += service;
     }
 
+    /// Operations.
+    pub fn count(&self) -> u64 {
+        self.service.quantiles().count
+    }
+
     /// Adds another thread's.
     pub fn add(&mut self, other: &Times) {
         self.service.add(&other.service);

@@ -11,7 +11,7 @@ use super::mappings::Mappings;
 use super::report::plain_table;
 use super::tape::{Kind, Step, Tape};
 use super::trial::TrialError;
-use crate::indexers::{Choice, Indexer, Needs};
+use crate::indexers::{Choice, Form, Indexer, Needs};
 use comfy_table::Table;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ pub fn weigh(indexer: Choice, tape: &Tape) -> Result<MemoryResult, ChildError> {
     let memberships = memberships(tape);
     let before = Mappings::now()?;
     counting::start();
-    let needs = Needs { workers: tape.workers, event_lanes: 1, query_lanes: 1 };
+    let needs = Needs::one_of_each(tape.workers, Form::default());
     let built = Indexer::build(indexer, &needs).map_err(TrialError::from)?;
     let maps_memory = built.maps_memory;
     let figures = built.figures;

@@ -38,6 +38,8 @@ pub enum Ended {
     NotAtAll,
     /// Too many probes.
     ProbesSpent,
+    /// The time of the run was over.
+    OutOfTime,
 }
 
 /// What a search found.
@@ -90,6 +92,11 @@ impl Search {
         self.confirmed = 0;
         self.probes += 1;
         self.next_rate()
+    }
+
+    /// What is known when there is no time for more.
+    pub fn give_up(&self) -> Found {
+        Found { sustained: self.low, not_sustained: self.high, ended: Ended::OutOfTime }
     }
 
     fn next_rate(&mut self) -> Option<Found> {

@@ -10,7 +10,7 @@ use super::measure::{Latencies, Nanoseconds, Quantiles, Times};
 use super::pace::{Arrivals, Offer, Pace, PaceError};
 use super::search::Verdict;
 use super::tape::{Kind, Operation, Tape};
-use crate::indexers::{Choice, Indexer, IndexerError, Needs};
+use crate::indexers::{Choice, Form, Indexer, IndexerError, Needs};
 use core_affinity::CoreId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -41,6 +41,8 @@ pub struct TrialSpec {
     pub pin: bool,
     /// What is offered.
     pub offer: Offer,
+    /// How the product's own arm is driven.
+    pub form: Form,
     /// Prompts that are compared with the oracle after the drain; 0 for none.
     pub check_prompts: usize,
 }
@@ -130,10 +132,11 @@ pub struct TrialResult {
     pub lookup_busy_ns: u64,
     /// Time spent in events, in nanoseconds.
     pub event_busy_ns: u64,
-    /// Stored and removed blocks for each second of processor time that events took.
+    /// Stored and removed blocks for each second of processor time that events took, less the hop to a thread of the indexer's
+    /// own, if it has one.
     pub event_block_ops_per_cpu_s: f64,
-    /// Lines of all answers.
-    pub answer_lines: u64,
+    /// What a hop to a thread of the indexer's own takes, in nanoseconds, if it has one: charged to each event.
+    pub hop_ns: Option<u64>,
     /// Block operations of the warm part, and how long they took in nanoseconds.
     pub warm: (u64, u64),
     /// What the indexer says about itself after the window, and how much of it came in the window.
@@ -156,20 +159,30 @@ enum Outcome {
 pub fn run(spec: &TrialSpec, tape: &Tape) -> Result<TrialResult, TrialError> {
     let pace = Pace::new(tape, &spec.offer)?;
     let roles = spec.layout.roles();
-    let needs =
-        Needs { workers: tape.workers, event_lanes: spec.layout.events.len(), query_lanes: spec.layout.queries.len() };
+    let needs = Needs {
+        workers: tape.workers,
+        event_lanes: spec.layout.events.len(),
+        query_lanes: spec.layout.queries.len(),
+        form: spec.form,
+    };
     // Threads that an indexer starts by itself belong to its event lane's core, not to an issuer's.
     if let Some(&core) = spec.layout.events.first().filter(|_| spec.pin) {
         core_affinity::set_for_current(CoreId { id: core });
     }
     let indexer = Indexer::build(spec.indexer, &needs)?;
     let (lanes, figures, exact) = (split(indexer.events, indexer.queries, &roles), indexer.figures, indexer.exact);
+    let hop_ns = indexer.hop_ns;
     let queue_len = if spec.offer.arrivals == Arrivals::AtOnce { pace.range.len() } else { QUEUE_LEN };
     let wiring = Wiring::new(tape, &pace, &spec.layout, &roles, queue_len.max(1));
-    let mut stage = Stage { spec, tape, pace: &pace, roles: &roles, before: BTreeMap::new(), warm: (0, 0) };
+    let mut stage = Stage { spec, tape, pace: &pace, roles: &roles, hop_ns, before: BTreeMap::new(), warm: (0, 0) };
     let (outcomes, mut lanes) = stage.play(lanes, wiring, &*figures)?;
     let mut result = stage.result(&outcomes, &*figures);
-    result.answer_lines = lanes.iter().map(|l| l.lines).sum();
+    for (name, count) in lanes.iter().flat_map(Lane::counters) {
+        // Nobody looks anything up before the window.
+        let (value, change) = result.figures.entry(name.to_owned()).or_default();
+        *value += count;
+        *change += count as i64;
+    }
     if spec.check_prompts > 0 && result.overflow == 0 && !result.gave_up {
         result.checked = check::compare(tape, pace.range.end, spec.check_prompts, exact, &mut lanes);
     }
@@ -194,6 +207,7 @@ struct Stage<'a> {
     tape: &'a Tape,
     pace: &'a Pace,
     roles: &'a [Role],
+    hop_ns: u64,
     before: BTreeMap<String, u64>,
     warm: (u64, u64),
 }
@@ -224,7 +238,8 @@ impl Stage<'_> {
             for (issuer, &core) in wiring.issuers.into_iter().zip(&this.spec.layout.issuers) {
                 threads.push(scope.spawn(move || {
                     let watch = Watch::begin(core, this.pin(core));
-                    let issued = issuer.run(this.pace, &clock_of());
+                    let ticks = issuer.ticks();
+                    let issued = issuer.run(ticks, &clock_of());
                     let evidence = watch.end(issued.gaps_ns);
                     Outcome::Issuer(issued, evidence)
                 }));
@@ -286,7 +301,10 @@ impl Stage<'_> {
         // Nothing is done before it is offered: a window is never over early.
         let completed_ns = sums.completed_ns.max(if at_once { 1 } else { window_ns });
         let completed_rate = sums.done.total() as f64 * 1e9 / completed_ns as f64;
-        let per_cpu_s = (sums.done.stored + sums.done.removed) as f64 * 1e9 / sums.events.busy_ns.max(1) as f64;
+        // The hop to a thread of the indexer's own is none of its work.
+        let hops_ns = self.hop_ns * sums.events.count();
+        let own_ns = sums.events.busy_ns.saturating_sub(hops_ns).max(1);
+        let per_cpu_s = (sums.done.stored + sums.done.removed) as f64 * 1e9 / own_ns as f64;
         TrialResult {
             spec: self.spec.clone(),
             window_ns,
@@ -306,7 +324,7 @@ impl Stage<'_> {
             lookup_busy_ns: sums.lookups.busy_ns,
             event_busy_ns: sums.events.busy_ns,
             event_block_ops_per_cpu_s: per_cpu_s,
-            answer_lines: 0,
+            hop_ns: Some(self.hop_ns).filter(|&ns| ns > 0),
             warm: self.warm,
             figures: change(&self.before, figures()),
             disturbance: disturbance::judge(&sums.evidence, Duration::from_nanos(window_ns.max(sums.completed_ns))),
@@ -321,7 +339,7 @@ impl Stage<'_> {
         for outcome in outcomes {
             match outcome {
                 Outcome::Issuer(issued, seen) => {
-                    sums.lateness.add(&issued.lateness);
+                    sums.lateness.add(&issued.lateness());
                     sums.overflow += issued.overflow;
                     sums.issue_span_ns = sums.issue_span_ns.max(issued.last_ns);
                     sums.evidence.push(*seen);

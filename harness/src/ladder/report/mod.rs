@@ -83,6 +83,19 @@ impl Report {
         if !refused.is_empty() {
             warnings.push(format!("The system refused to pin threads to cores {refused:?}."));
         }
+        if self.measured.cut_short {
+            warnings.push(
+                "Time was over before everything was measured: some series are short, some loads are missing."
+                    .to_owned(),
+            );
+        }
+        if let Some(hop_ns) = self.arms().flat_map(|a| &a.trials).filter_map(|t| t.hop_ns).max() {
+            warnings.push(format!(
+                "crtc applies events on a thread of its own: each of its events is charged a hop there and back, up to {} here. \
+                 Its sustained and peak rates, waits and lags include that; its event blocks a CPU second do not.",
+                time(hop_ns as f64)
+            ));
+        }
         if !self.plan.pin {
             warnings.push("Threads were not pinned.".to_owned());
         }
