@@ -64,6 +64,19 @@ impl Fleet {
         }
     }
 
+    /// One head of `blocks` blocks that `holders` ranks hold, and prompts that go on where nobody has been.
+    fn head(&mut self, holders: usize, blocks: u64) {
+        let head: Vec<_> = (0..blocks).map(|b| ContentHash(mix(3, b))).collect();
+        (0..holders).for_each(|h| self.store(h, &head));
+        // Others went on from it, too.
+        for i in 0..4_096 {
+            let tail = |i: u64| (0..20).map(move |b| ContentHash(mix(i | 1 << 33, b)));
+            let known: Vec<_> = head.iter().copied().chain(tail(i)).collect();
+            self.store(i as usize % holders, &known);
+            self.prompts.push(head.iter().copied().chain(tail(i | 1 << 40)).collect());
+        }
+    }
+
     /// One chain of 256 blocks that everyone holds to a depth of its own.
     fn random_depths(&mut self) {
         let chain: Vec<_> = (0..256).map(|b| ContentHash(mix(5, b))).collect();
@@ -79,7 +92,7 @@ impl Fleet {
 fn shape(name: &str, holders: usize) -> Fleet {
     let mut fleet = Fleet::new(match name {
         "random" => holders as u32,
-        "low" | "shared" | "missing" => 128,
+        "low" | "shared" | "missing" | "head" => 128,
         _ => 16,
     });
     match name {
@@ -87,12 +100,13 @@ fn shape(name: &str, holders: usize) -> Fleet {
         "shared" => fleet.shared(2_048, 64, holders),
         "low" => fleet.shared(32_768, 88, 1),
         "random" => fleet.random_depths(),
+        "head" => fleet.head(holders, 4),
         "long" => fleet.shared(8, 8_192, 2),
         "missing" => {
             fleet.shared(4_096, 64, 1);
             fleet.prompts.iter_mut().for_each(|p| p[0].0 ^= 1);
         }
-        _ => panic!("shapes: one, shared, low, random, long, missing"),
+        _ => panic!("shapes: one, shared, head, low, random, long, missing"),
     }
     fleet
 }

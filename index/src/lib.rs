@@ -73,7 +73,7 @@ pub use index::{Index, Stats};
 pub use lane::Lane;
 pub use lane::ahead::Upcoming;
 pub use place::{Granted, HugePages, NodePolicy, ShardPlacement};
-pub use read::{Levels, RankTier, Reader, ReaderCounters};
+pub use read::{Holders, Levels, RankTier, Reader, ReaderCounters};
 pub use types::{
     Cleared, ContentHash, EngineHash, Holder, HolderDepth, LookupOptions, Outcome, RankFilter, RankKey, RankSlot,
     Removed, Residency, Store, StoreKind, Stored, Tier, WalkStep,

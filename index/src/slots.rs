@@ -162,6 +162,11 @@ impl RankSlots {
         (stamp.load(Ordering::Relaxed) == word).then_some(RankKey(key as u32))
     }
 
+    /// Whether any rank ever had the slot: entries of it may still be about. As [`RankSlots::name`].
+    pub fn was_given(&self, slot: u32) -> bool {
+        self.stamps.get(slot as usize).is_some_and(|stamp| stamp.load(Ordering::Relaxed) != MASKED)
+    }
+
     /// The slot of an open rank, by a walk over all.
     pub fn find(&self, key: RankKey) -> Option<u32> {
         let count = self.count();

@@ -1,15 +1,11 @@
 //! Survivors where each tier counts by itself: up to eight by name, more as a set.
 
-use crate::cover::of_cut_key;
-use crate::layout::{Entry, INLINE, rank_of, slot_of, tier_of};
-use crate::read::found::Found;
+use crate::cover::{by_cut, of_cut_key};
+use crate::layout::{Entry, INLINE, rank_of, tier_of};
+use crate::read::found::{Found, word_number};
 use crate::read::walk::{Stretch, Survivors};
 use crate::sync::{AtomicU64, Ordering};
 use crate::types::Tier;
-
-/// Bits of a slot in a packed partial holder: cutoff, then slot, so that they sort by cutoff.
-const SLOT_BITS: u32 = 21;
-const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
 
 /// The survivors of a walk, and the memory to tell them; reused.
 pub(crate) struct EachTier {
@@ -20,7 +16,7 @@ pub(crate) struct EachTier {
     alive: SlotSet,
     /// Who has all matched blocks of the run at hand.
     covering: SlotSet,
-    /// Who has only a part of them, packed.
+    /// Who has only a part of them, as keys that sort by cutoff.
     partial: Vec<u32>,
     /// The answer.
     pub found: Found,
@@ -63,7 +59,7 @@ impl EachTier {
     }
 
     fn knows(&self, slot: u32) -> bool {
-        self.few[..self.few_len].contains(&slot) || self.partial.iter().any(|p| p & SLOT_MASK == slot)
+        self.few[..self.few_len].contains(&slot) || self.partial.iter().any(|&key| of_cut_key(key).slot == slot)
     }
 
     /// A holder with at least one block of the run: among the few, or partial.
@@ -73,7 +69,7 @@ impl EachTier {
             self.few[self.few_len % INLINE] = entry.slot;
             self.few_len += 1;
         } else {
-            self.partial.push(entry.cut << SLOT_BITS | entry.slot);
+            self.partial.push(by_cut(entry));
         }
     }
 
@@ -84,7 +80,7 @@ impl EachTier {
             return;
         }
         self.partial.sort_unstable();
-        self.found.extend(depth, self.partial.iter().map(|p| (p >> SLOT_BITS, p & SLOT_MASK)));
+        self.found.extend(depth, &self.partial);
         self.partial.clear();
     }
 
@@ -111,9 +107,11 @@ impl EachTier {
         let Self { alive, found, .. } = self;
         add_full(s, alive);
         s.shard.each_keys(s.fields, |keys| {
-            let partial = keys.partition_point(|&key| of_cut_key(key).cut < s.matched);
+            // Where many end inside a run, most of them do.
+            let all = keys.last().is_some_and(|&key| of_cut_key(key).cut < s.matched);
+            let partial = if all { keys.len() } else { keys.partition_point(|&key| of_cut_key(key).cut < s.matched) };
             let (partial, whole) = keys.split_at(partial);
-            found.extend(0, partial.iter().map(|&key| of_cut_key(key)).map(|e| (e.cut, e.slot)));
+            found.extend(0, partial);
             for &key in whole {
                 alive.add(of_cut_key(key).slot);
             }
@@ -126,17 +124,18 @@ impl EachTier {
         add_full(s, covering);
         // Each survivor counts once, also where a rumour names one twice: it is taken out of the set as it is met.
         s.shard.each_keys(s.fields, |keys| {
-            for entry in keys.iter().map(|&key| of_cut_key(key)) {
+            for &key in keys {
+                let entry = of_cut_key(key);
                 if entry.cut >= s.matched {
                     covering.mark(entry.slot);
                 } else if alive.take(entry.slot) {
-                    partial.push(entry.cut << SLOT_BITS | entry.slot);
+                    partial.push(key);
                 }
             }
         });
-        alive.keep(covering, |slot| found.push(s.depth, slot));
+        alive.keep(covering, s.depth, found);
         // The keys came by cutoff, so they are in order.
-        found.extend(s.depth, partial.iter().map(|p| (p >> SLOT_BITS, p & SLOT_MASK)));
+        found.extend(s.depth, partial);
         partial.clear();
     }
 
@@ -149,7 +148,8 @@ impl EachTier {
             }
         }
         let Self { alive, found, .. } = self;
-        alive.drain(|slot| found.push(s.depth, slot));
+        alive.end(s.depth, found);
+        alive.clear();
         self.place_partial(s.depth);
     }
 }
@@ -186,16 +186,15 @@ impl Survivors for EachTier {
     fn finish(&mut self, depth: u32) {
         let Self { few, few_len, alive, found, .. } = self;
         if self.many {
-            alive.each(|slot| found.push(depth, slot));
-        } else if *few_len > 0 {
-            found.level(depth);
-            found.slots.extend_from_slice(&few[..*few_len]);
+            alive.end(depth, found);
+        } else {
+            found.push_all(depth, &few[..*few_len]);
         }
     }
 
     #[inline]
     fn ended(&self) -> usize {
-        self.found.slots.len()
+        self.found.parts.len()
     }
 
     fn cut_off(&mut self, ended: usize, depth: u32) {
@@ -342,46 +341,45 @@ impl SlotSet {
         self.words[self.low..self.high].iter().all(|&w| w == 0)
     }
 
-    /// Keeps who is in `other`, too; `gone` gets the rest.
-    fn keep(&mut self, other: &SlotSet, mut gone: impl FnMut(u32)) {
-        for i in self.low..self.high {
-            let (had, keep) = (self.words[i], other.words[i]);
-            each_bit(first_slot(self.shift, i), had & !keep, &mut gone);
-            self.words[i] = had & keep;
+    /// Keeps who is in `other`, too; the rest ends at this depth.
+    #[inline]
+    fn keep(&mut self, other: &SlotSet, depth: u32, found: &mut Found) {
+        for (number, range) in self.stretches() {
+            let (words, others) = (&mut self.words[range.clone()], &other.words[range]);
+            let gone = |(word, other): (&u64, &u64)| word & !other;
+            found.add_words(depth, number, words.iter().zip(others).map(gone));
+            words.iter_mut().zip(others).for_each(|(word, other)| *word &= other);
         }
     }
 
-    fn each(&self, mut see: impl FnMut(u32)) {
-        for i in self.low..self.high {
-            each_bit(first_slot(self.shift, i), self.words[i], &mut see);
+    /// Everyone ends at this depth.
+    #[inline]
+    fn end(&self, depth: u32, found: &mut Found) {
+        for (number, range) in self.stretches() {
+            found.add_words(depth, number, self.words[range].iter().copied());
         }
     }
 
-    fn drain(&mut self, see: impl FnMut(u32)) {
-        self.each(see);
-        self.clear();
-    }
-}
-
-/// The slot of a word's first bit.
-#[inline]
-fn first_slot(shift: u32, word: usize) -> u32 {
-    let rank = (word & ((1 << shift) - 1)) as u32 * 64;
-    Tier::from_index(word >> shift).map_or(rank, |tier| slot_of(rank, tier))
-}
-
-#[inline]
-fn each_bit(first: u32, mut bits: u64, mut see: impl FnMut(u32)) {
-    while bits != 0 {
-        see(first + bits.trailing_zeros());
-        bits &= bits - 1;
+    /// The words in use, tier by tier: the first one's number, and their places.
+    #[inline]
+    fn stretches(&self) -> impl Iterator<Item = (u32, std::ops::Range<usize>)> + use<> {
+        let (mut low, high, shift) = (self.low, self.high, self.shift);
+        std::iter::from_fn(move || {
+            (low < high).then(|| {
+                let (tier, from) = (low >> shift, low);
+                low = high.min((tier + 1) << shift);
+                (word_number(tier, from & ((1 << shift) - 1)), from..low)
+            })
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{EachTier, SLOT_BITS};
-    use crate::layout::slot_of;
+    use super::EachTier;
+    use crate::cover::by_cut;
+    use crate::layout::{Entry, slot_of};
+    use crate::read::found::Found;
     use crate::read::walk::Survivors;
     use crate::types::Tier;
 
@@ -397,9 +395,11 @@ mod tests {
         let kept: Vec<u32> = slots.iter().copied().step_by(3).collect();
         some.clear_as(all);
         kept.iter().for_each(|&s| assert!(some.add(s)));
-        let (mut gone, mut left) = (Vec::new(), Vec::new());
-        all.keep(some, |s| gone.push(s));
-        all.each(|s| left.push(s));
+        let (mut gone, mut left) = (Found::default(), Found::default());
+        all.keep(some, 1, &mut gone);
+        all.end(1, &mut left);
+        let slots_of = |f: Found| f.parts.iter().flat_map(|p| f.slots_of(p)).collect::<Vec<_>>();
+        let (gone, left) = (slots_of(gone), slots_of(left));
         assert_eq!(left, kept);
         assert!(slots.iter().all(|s| kept.contains(s) != gone.contains(s)));
         assert!(all.take(kept[1]) && !all.take(kept[1]) && all.take(kept[2]));
@@ -412,14 +412,18 @@ mod tests {
     fn partial_holders_end_by_depth() {
         let mut survivors = EachTier::new();
         survivors.fit(1);
-        survivors.partial.extend([(5, 3), (6, 1), (7, 3)].map(|(slot, cut)| cut << SLOT_BITS | slot));
+        let ends = [(5, 3), (6, 1), (7, 3)];
+        survivors.partial.extend(ends.map(|(slot, cut)| by_cut(Entry { slot, cut, private: false })));
         survivors.place_partial(10);
-        let by_depth = |s: &EachTier| s.found.iter().map(|(d, slots)| (d, slots.to_vec())).collect::<Vec<_>>();
+        let by_depth = |s: &EachTier| {
+            let f = &s.found;
+            f.parts.iter().map(|p| (p.depth, f.slots_of(p).collect())).collect::<Vec<(u32, Vec<u32>)>>()
+        };
         assert_eq!(by_depth(&survivors), [(11, vec![6]), (13, vec![5, 7])]);
-        assert_eq!(survivors.ended(), 3);
+        assert_eq!(survivors.ended(), 2);
         survivors.cut_off(1, 12);
         assert_eq!(by_depth(&survivors), [(11, vec![6]), (12, vec![5, 7])]);
         survivors.cut_off(0, 10);
-        assert_eq!(by_depth(&survivors), [(10, vec![6, 5, 7])]);
+        assert_eq!(by_depth(&survivors), [(10, vec![6]), (10, vec![5, 7])]);
     }
 }

@@ -1,8 +1,12 @@
 //! An answer by depth: the primary form of a lookup's answer. Pairs, dense arrays and the best few are made from it.
+//!
+//! Holders are kept as the index has them, as sets of slots, and named when somebody looks at them: a prompt that shares
+//! its beginning with everyone is answered without a word about each.
 
-use crate::read::found::Found;
-use crate::read::names::Naming;
+use crate::read::found::{Form, Found, Part, SlotsOf};
+use crate::read::names::{Naming, Table};
 use crate::types::{HolderDepth, RankKey, Tier};
+use std::sync::Arc;
 
 /// A holder in an answer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -13,14 +17,15 @@ pub struct RankTier {
     pub tier: Tier,
 }
 
-const NOBODY: RankTier = RankTier { rank: RankKey(u32::MAX), tier: Tier::Device };
-
-/// An answer by depth: each depth once, with the holders whose longest prefix it is. A buffer to be reused.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// An answer by depth: each depth once, with the holders whose longest prefix it is. A buffer to be reused. It is right as of
+/// its lookup, however much later it is read; cloning copies it, reading it allocates nothing.
+#[derive(Clone, Debug, Default)]
 pub struct Levels {
-    /// (depth in blocks, place of the first holder), shallowest first.
-    pub(super) levels: Vec<(u32, u32)>,
-    pub(super) holders: Vec<RankTier>,
+    found: Found,
+    /// Holders that had to be named at once.
+    named: Vec<RankTier>,
+    /// By shard: the names of the slots found there.
+    tables: Vec<Arc<Table>>,
 }
 
 impl Levels {
@@ -31,20 +36,16 @@ impl Levels {
 
     /// Each depth in blocks with its holders, deepest first; the holders of one depth in no order.
     #[inline]
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &[RankTier])> {
-        (0..self.levels.len()).rev().map(|i| {
-            let (depth, start) = self.levels[i];
-            let end = self.levels.get(i + 1).map_or(self.holders.len(), |next| next.1 as usize);
-            (depth, &self.holders[start as usize..end])
-        })
+    pub fn iter(&self) -> impl Iterator<Item = (u32, Holders<'_>)> {
+        let levels = self.found.parts.chunk_by(|a, b| a.depth == b.depth).rev();
+        levels.map(|parts| (parts[0].depth, Holders::new(self, parts)))
     }
 
     /// Every holder with its depth, deepest first.
     #[inline]
     pub fn pairs(&self) -> impl Iterator<Item = HolderDepth> {
-        self.iter().flat_map(|(blocks, holders)| {
-            holders.iter().map(move |&RankTier { rank, tier }| HolderDepth { rank, tier, blocks })
-        })
+        self.iter()
+            .flat_map(|(blocks, holders)| holders.map(move |h| HolderDepth { rank: h.rank, tier: h.tier, blocks }))
     }
 
     /// The deepest `count` holders, deepest first. Touches no others.
@@ -65,92 +66,143 @@ impl Levels {
 
     /// Depths.
     pub fn len(&self) -> usize {
-        self.levels.len()
+        self.found.parts.chunk_by(|a, b| a.depth == b.depth).count()
     }
 
     /// Whether nobody holds a leading block.
     pub fn is_empty(&self) -> bool {
-        self.holders.is_empty()
+        self.found.parts.is_empty()
     }
 
     /// Holders of all depths.
     pub fn holders(&self) -> usize {
-        self.holders.len()
+        self.found.parts.iter().map(|part| self.found.count(part)).sum()
     }
 
+    #[inline]
     pub(super) fn clear(&mut self) {
-        self.levels.clear();
-        self.holders.clear();
+        self.found.clear();
+        self.named.clear();
     }
 
-    /// Adds all that was found, if every one of it can be named at once.
+    /// Takes all that was found in the only shard, with its names; what `found` has afterwards is worth nothing.
     #[inline]
-    pub(super) fn add_all(&mut self, found: &Found, naming: Naming<'_>) -> bool {
-        let start = self.holders.len() as u32;
-        let named = naming.all(&found.slots, &mut self.holders);
-        if named {
-            self.levels.extend(found.levels.iter().map(|&(depth, at)| (depth, start + at)));
+    pub(super) fn take(&mut self, found: &mut Found, table: &Arc<Table>) {
+        std::mem::swap(&mut self.found, found);
+        self.share(0, table);
+    }
+
+    /// Adds what was found in one of several shards; [`Levels::arrange`] follows the last.
+    pub(super) fn append(&mut self, shard: u32, found: &Found, table: &Arc<Table>) {
+        self.found.append(found, shard);
+        self.share(shard as usize, table);
+    }
+
+    /// Keeps a shard's table, which most often is there already.
+    #[inline]
+    fn share(&mut self, shard: usize, table: &Arc<Table>) {
+        match self.tables.get(shard) {
+            Some(there) if Arc::ptr_eq(there, table) => {}
+            _ => self.keep(shard, table),
         }
-        named
     }
 
-    /// Adds a level of this depth with those of `slots` that `name` names, unless there are none.
-    #[inline]
-    pub(super) fn add(&mut self, depth: u32, slots: &[u32], name: impl Fn(u32) -> Option<RankTier>) {
-        let start = self.holders.len();
-        // Written over at once: a check for room at each would cost more.
-        self.holders.resize(start + slots.len(), NOBODY);
-        let mut end = start;
-        for &slot in slots {
-            if let Some(holder) = name(slot) {
-                self.holders[end] = holder;
-                end += 1;
+    #[cold]
+    fn keep(&mut self, shard: usize, table: &Arc<Table>) {
+        while self.tables.len() <= shard {
+            self.tables.push(Arc::clone(table));
+        }
+        self.tables[shard] = Arc::clone(table);
+    }
+
+    /// Adds those that can be named and that `wanted` says yes to, with their names.
+    pub(super) fn add_named(&mut self, found: &Found, naming: Naming<'_>, wanted: impl Fn(RankKey) -> bool) {
+        for part in &found.parts {
+            let start = self.named.len() as u32;
+            let named = found.slots_of(part).filter_map(|slot| naming.holder(slot)).filter(|h| wanted(h.rank));
+            self.named.extend(named);
+            let end = self.named.len() as u32;
+            if end > start {
+                self.found.parts.push(Part { start, end, form: Form::Named, ..*part });
             }
         }
-        self.holders.truncate(end);
-        if end > start {
-            self.levels.push((depth, start as u32));
-        }
     }
 
-    /// Merges levels that were added by several shards, each shallowest first.
-    pub(super) fn merge(&mut self) {
-        if self.levels.is_sorted_by(|a, b| a.0 < b.0) {
-            return;
+    /// Puts what several shards found in order.
+    pub(super) fn arrange(&mut self) {
+        self.found.parts.sort_unstable_by_key(|part| (part.depth, part.shard));
+    }
+}
+
+/// The holders of one depth, in no order; named as they come.
+#[derive(Clone, Debug)]
+pub struct Holders<'a> {
+    levels: &'a Levels,
+    /// The part at hand, and those that follow.
+    parts: &'a [Part],
+    slots: SlotsOf<'a>,
+    named: std::slice::Iter<'a, RankTier>,
+}
+
+impl<'a> Holders<'a> {
+    #[inline]
+    fn new(levels: &'a Levels, parts: &'a [Part]) -> Self {
+        let mut holders = Self { levels, parts, slots: SlotsOf::default(), named: [].iter() };
+        holders.begin();
+        holders
+    }
+
+    #[inline]
+    fn begin(&mut self) {
+        if let Some(part) = self.parts.first() {
+            self.slots = self.levels.found.slots_of(part);
+            let named = if part.form == Form::Named { &self.levels.named[part.range()] } else { &[] };
+            self.named = named.iter();
         }
-        let all = self.holders.len() as u32;
-        let ends = self.levels.iter().skip(1).map(|l| l.1).chain([all]);
-        let mut parts: Vec<(u32, u32, u32)> = self.levels.iter().zip(ends).map(|(l, end)| (l.0, l.1, end)).collect();
-        parts.sort_unstable();
-        let holders = std::mem::take(&mut self.holders);
-        self.levels.clear();
-        self.holders.reserve(holders.len());
-        for (depth, start, end) in parts {
-            if self.levels.last().is_none_or(|l| l.0 != depth) {
-                self.levels.push((depth, self.holders.len() as u32));
+    }
+}
+
+impl Iterator for Holders<'_> {
+    type Item = RankTier;
+
+    #[inline]
+    fn next(&mut self) -> Option<RankTier> {
+        loop {
+            let part = self.parts.first()?;
+            if let Some(slot) = self.slots.next() {
+                return Some(self.levels.tables[part.shard as usize].holder(slot));
             }
-            self.holders.extend_from_slice(&holders[start as usize..end as usize]);
+            if let Some(&holder) = self.named.next() {
+                return Some(holder);
+            }
+            self.parts = &self.parts[1..];
+            self.begin();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Levels, RankTier};
+    use super::{Form, Found, Levels, Part, RankTier};
     use crate::types::{HolderDepth, RankKey, Tier};
 
-    fn holder(rank: u32) -> RankTier {
-        RankTier { rank: RankKey(rank), tier: Tier::Device }
+    /// What a lookup adds that names at once.
+    fn add(levels: &mut Levels, shard: u32, parts: &[(u32, &[u32])]) {
+        for (depth, ranks) in parts {
+            let start = levels.named.len() as u32;
+            levels.named.extend(ranks.iter().map(|&rank| RankTier { rank: RankKey(rank), tier: Tier::Device }));
+            let end = levels.named.len() as u32;
+            levels.found.parts.push(Part { depth: *depth, start, end, form: Form::Named, shard });
+        }
     }
 
     #[test]
     fn levels_of_two_shards_merge_and_adapt() {
         let mut levels = Levels::new();
-        for (depth, ranks) in [(2, &[1, 2][..]), (5, &[3]), (7, &[6]), (2, &[6, 4]), (3, &[5, 6])] {
-            levels.add(depth, ranks, |r| (r != 6).then(|| holder(r)));
-        }
-        levels.merge();
-        let all: Vec<_> = levels.iter().map(|(d, h)| (d, h.iter().map(|h| h.rank.0).collect::<Vec<_>>())).collect();
+        add(&mut levels, 0, &[(2, &[1, 2]), (5, &[3])]);
+        add(&mut levels, 1, &[(2, &[4]), (3, &[5])]);
+        levels.arrange();
+        let all: Vec<_> = levels.iter().map(|(d, h)| (d, h.map(|h| h.rank.0).collect::<Vec<_>>())).collect();
         assert_eq!(all, [(5, vec![3]), (3, vec![5]), (2, vec![1, 2, 4])]);
         assert_eq!((levels.len(), levels.holders(), levels.is_empty()), (3, 5, false));
         let best: Vec<_> = levels.best(2).map(|HolderDepth { rank, blocks, .. }| (rank.0, blocks)).collect();
@@ -158,5 +210,16 @@ mod tests {
         let mut depths = [9; 5];
         levels.depths(Tier::Device, &mut depths);
         assert_eq!(depths, [0, 2, 2, 5, 2]);
+    }
+
+    #[test]
+    fn lists_and_words_of_one_depth_are_one_level() {
+        let mut levels = Levels::new();
+        let mut found = Found::default();
+        found.push_all(2, &[4]);
+        found.add_words(2, 1, [7, 1].into_iter());
+        levels.take(&mut found, &Default::default());
+        assert_eq!((levels.len(), levels.holders()), (1, 5));
+        assert!(levels.iter().map(|(depth, holders)| (depth, holders.count())).eq([(2, 5)]));
     }
 }

@@ -9,7 +9,7 @@ mod names;
 mod walk;
 
 use crate::index::Index;
-use crate::layout::{slot_of, tier_of};
+use crate::layout::slot_of;
 use crate::read::cumulative::Cumulative;
 use crate::read::each_tier::EachTier;
 use crate::read::found::Found;
@@ -18,7 +18,7 @@ use crate::read::walk::Walk;
 use crate::types::{ContentHash, HolderDepth, LookupOptions, Outcome, RankFilter, RankKey, Residency, Tier, WalkStep};
 use std::sync::Arc;
 
-pub use crate::read::levels::{Levels, RankTier};
+pub use crate::read::levels::{Holders, Levels, RankTier};
 
 /// Answers lookups. One for each thread that looks up; it owns the scratch memory of a walk.
 pub struct Reader {
@@ -54,18 +54,21 @@ impl Reader {
     /// writes to no shared memory, and allocates only when `out` (or the reader's own scratch) has to grow.
     ///
     /// The answer is exact for every rank without an event in flight during the call; for the others each run's part was
-    /// true at some moment of it.
+    /// true at some moment of it. Holders are named when `out` is read, except under a filter.
     pub fn lookup_levels(&mut self, query: &[ContentHash], options: &LookupOptions<'_>, out: &mut Levels) -> Outcome {
         out.clear();
-        let outcome = self.each_shard(query, options.residency, |found, naming| match options.filter {
-            None if out.add_all(found, naming) => {}
-            None => found.iter().for_each(|(depth, slots)| out.add(depth, slots, |slot| named(naming, slot))),
-            Some(filter) => found.iter().for_each(|(depth, slots)| {
-                out.add(depth, slots, |slot| named(naming, slot).filter(|h| filter.contains(h.rank)));
-            }),
+        let (mut shard, several) = (0, self.names.len() > 1);
+        let outcome = self.each_shard(query, options.residency, |found, naming| {
+            match (naming.table, options.filter) {
+                (Some(table), None) if several => out.append(shard, found, table),
+                (Some(table), None) => out.take(found, table),
+                (None, None) => out.add_named(found, naming, |_| true),
+                (_, Some(filter)) => out.add_named(found, naming, |rank| filter.contains(rank)),
+            }
+            shard += 1;
         });
-        if self.names.len() > 1 {
-            out.merge();
+        if several {
+            out.arrange();
         }
         outcome
     }
@@ -77,10 +80,12 @@ impl Reader {
         options: &LookupOptions<'_>,
         out: &mut Vec<HolderDepth>,
     ) -> Outcome {
-        self.each_shard(query, options.residency, |found, naming| {
-            for (blocks, slots) in found.iter() {
-                let named = slots.iter().filter_map(|&slot| pair(naming, options.filter, slot, blocks));
-                out.extend(named);
+        self.each_shard(query, options.residency, |found, naming| match (naming.table, options.filter) {
+            (Some(table), None) => table.pairs(found, out),
+            _ => {
+                for part in &found.parts {
+                    found.each_slot(part, |slot| out.extend(pair(naming, options.filter, slot, part.depth)));
+                }
             }
         })
     }
@@ -96,7 +101,9 @@ impl Reader {
         out.clear();
         let several = self.names.len() > 1;
         let outcome = self.each_shard(query, options.residency, |found, naming| {
-            let deepest_first = found.iter().rev().flat_map(|(blocks, slots)| slots.iter().map(move |&s| (s, blocks)));
+            let found = &*found;
+            let parts = found.parts.iter().rev();
+            let deepest_first = parts.flat_map(|part| found.slots_of(part).map(move |slot| (slot, part.depth)));
             let named = deepest_first.filter_map(|(slot, blocks)| pair(naming, options.filter, slot, blocks));
             out.extend(named.take(count));
         });
@@ -118,7 +125,7 @@ impl Reader {
         &mut self,
         query: &[ContentHash],
         residency: Residency,
-        mut take: impl FnMut(&Found, Naming<'_>),
+        mut take: impl FnMut(&mut Found, Naming<'_>),
     ) -> Outcome {
         let mut outcome = Outcome::Exact;
         if query.is_empty() {
@@ -131,19 +138,22 @@ impl Reader {
                 Residency::PerTier => {
                     self.each_tier.fit(rank_words);
                     let walked = Walk::new(shard, query, &mut self.each_tier).run();
-                    (&self.each_tier.found, walked)
+                    (&mut self.each_tier.found, walked)
                 }
                 Residency::Cumulative => {
                     self.cumulative.fit(rank_words);
                     let walked = Walk::new(shard, query, &mut self.cumulative).run();
                     self.cumulative.arrange();
-                    (&self.cumulative.found, walked)
+                    (&mut self.cumulative.found, walked)
                 }
             };
             let naming = names.finish(&shard.slots, count);
             self.counters.lookups += 1;
             self.counters.restarts += u64::from(walked.1);
-            self.counters.names_asked += u64::from(naming.is_slow());
+            self.counters.names_asked += u64::from(naming.table.is_none());
+            if let Some(table) = naming.table {
+                table.hide(found);
+            }
             if walked.0 == Outcome::Busy {
                 self.counters.busy += 1;
                 outcome = Outcome::Busy;
@@ -166,17 +176,7 @@ impl Reader {
 }
 
 #[inline]
-fn named(naming: Naming<'_>, slot: u32) -> Option<RankTier> {
-    Some(RankTier { rank: naming.rank(slot)?, tier: tier(slot)? })
-}
-
-#[inline]
 fn pair(naming: Naming<'_>, filter: Option<&RankFilter>, slot: u32, blocks: u32) -> Option<HolderDepth> {
-    let RankTier { rank, tier } = named(naming, slot)?;
+    let RankTier { rank, tier } = naming.holder(slot)?;
     filter.is_none_or(|f| f.contains(rank)).then_some(HolderDepth { rank, tier, blocks })
-}
-
-#[inline]
-fn tier(slot: u32) -> Option<Tier> {
-    Tier::from_index(tier_of(slot) as usize)
 }

@@ -3,21 +3,88 @@
 //! The copy is right for the count of changes under which it was made. A lookup may use it when it found that count before
 //! its walk and finds it still there after it: an entry of a rank is stored after the count rose for that rank, and a slot
 //! is given away after its last entries went (slots.rs). Otherwise it asks the slot table, holder by holder.
+//!
+//! Answers share the copy and name their holders when they are asked; a change makes a new copy and leaves theirs alone.
 
 use crate::layout::{rank_of, tier_of};
+use crate::read::found::{Form, Found};
 use crate::read::levels::RankTier;
 use crate::slots::{RankSlots, WORD_RANKS};
 use crate::sync::{Ordering, fence};
-use crate::types::{RankKey, Tier};
+use crate::types::{HolderDepth, RankKey, Tier};
+use std::sync::Arc;
 
-/// No rank, or none that may be named.
-const NOBODY: u64 = u64::MAX;
+/// The names of one shard's slots as of one count.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    keys: Vec<u32>,
+    /// Which ranks may be named: one bit each.
+    live: Vec<u64>,
+    /// Whether there may be entries of ranks that may not be named.
+    hidden: bool,
+}
+
+impl Table {
+    /// Copies the names as of `count`; right only while that is the count.
+    fn fill(&mut self, slots: &RankSlots, count: u64) {
+        let end = slots.words() as u32 * WORD_RANKS;
+        self.keys.clear();
+        self.live.clear();
+        self.live.resize(end.div_ceil(64) as usize, 0);
+        self.hidden = false;
+        for slot in 0..end {
+            let name = slots.name(slot, count);
+            self.keys.push(name.map_or(u32::MAX, |key| key.0));
+            self.live[slot as usize / 64] |= u64::from(name.is_some()) << (slot % 64);
+            self.hidden |= name.is_none() && slots.was_given(slot);
+        }
+    }
+
+    /// Takes those out that may not be named.
+    #[inline]
+    pub fn hide(&self, found: &mut Found) {
+        if self.hidden {
+            let live = |word: usize| self.live.get(word).copied().unwrap_or(0);
+            found.retain(|slot| live(rank_of(slot) as usize / 64) >> (slot % 64) & 1 == 1, live);
+        }
+    }
+
+    /// The holder at a slot that is not hidden.
+    #[inline]
+    pub fn holder(&self, slot: u32) -> RankTier {
+        let key = self.keys.get(rank_of(slot) as usize).copied().unwrap_or(u32::MAX);
+        RankTier { rank: RankKey(key), tier: tier(slot) }
+    }
+
+    /// Appends everyone found, none of whom is hidden.
+    #[inline]
+    pub fn pairs(&self, found: &Found, out: &mut Vec<HolderDepth>) {
+        for part in &found.parts {
+            let pair = |slot| {
+                let RankTier { rank, tier } = self.holder(slot);
+                HolderDepth { rank, tier, blocks: part.depth }
+            };
+            match part.form {
+                Form::Slots => out.extend(found.slots[part.range()].iter().map(|&slot| pair(slot))),
+                Form::Words { .. } | Form::Named => {
+                    out.reserve(found.count(part));
+                    found.each_slot(part, |slot| out.push(pair(slot)));
+                }
+            }
+        }
+    }
+}
+
+#[inline]
+fn tier(slot: u32) -> Tier {
+    Tier::ALL[tier_of(slot) as usize % Tier::COUNT]
+}
 
 /// The copy of one shard's names.
 #[derive(Default)]
 pub(crate) struct Names {
-    keys: Vec<u64>,
-    /// The count that the keys belong to.
+    table: Arc<Table>,
+    /// The count that the table belongs to.
     copied_at: u64,
     /// The count that the last lookup found.
     last: u64,
@@ -41,10 +108,14 @@ impl Names {
             self.last = count;
             return;
         }
-        let end = slots.words() as u32 * WORD_RANKS;
-        self.keys.clear();
-        self.keys.extend((0..end).map(|slot| slots.name(slot, count).map_or(NOBODY, |key| u64::from(key.0))));
-        self.copied_at = count;
+        // An answer that still has the old table keeps it.
+        if Arc::get_mut(&mut self.table).is_none() {
+            self.table = Arc::default();
+        }
+        if let Some(table) = Arc::get_mut(&mut self.table) {
+            table.fill(slots, count);
+            self.copied_at = count;
+        }
     }
 
     /// Ends a lookup's walk: the names as of `count`, from the copy if it may be used.
@@ -54,7 +125,7 @@ impl Names {
         // were read above, the names and the count follow.
         fence(Ordering::Acquire);
         let copied = self.copied_at == count && slots.unchanged(count);
-        Naming { slots, count, copied: copied.then_some(&self.keys) }
+        Naming { slots, count, table: copied.then_some(&self.table) }
     }
 }
 
@@ -63,38 +134,17 @@ impl Names {
 pub(crate) struct Naming<'a> {
     slots: &'a RankSlots,
     count: u64,
-    copied: Option<&'a [u64]>,
+    /// The reader's copy, if it is of use.
+    pub table: Option<&'a Arc<Table>>,
 }
 
 impl Naming<'_> {
-    /// Whether the reader's copy was of no use.
-    pub fn is_slow(&self) -> bool {
-        self.copied.is_none()
-    }
-
-    /// Names all slots out of the copy, in order. False, with nothing added, where one cannot be named so.
+    /// The holder at a slot; `None` where it is masked or has changed hands. What the table hides was taken out before.
     #[inline]
-    pub fn all(&self, slots: &[u32], out: &mut Vec<RankTier>) -> bool {
-        let Some(keys) = self.copied else { return false };
-        let (start, mut nobody) = (out.len(), false);
-        out.extend(slots.iter().map(|&slot| {
-            let key = keys.get(rank_of(slot) as usize).copied().unwrap_or(NOBODY);
-            nobody |= key == NOBODY;
-            RankTier { rank: RankKey(key as u32), tier: Tier::ALL[tier_of(slot) as usize % Tier::COUNT] }
-        }));
-        if nobody {
-            out.truncate(start);
-        }
-        !nobody
-    }
-
-    /// The rank of a slot; `None` where it is masked or has changed hands.
-    #[inline]
-    pub fn rank(&self, slot: u32) -> Option<RankKey> {
-        let rank = rank_of(slot);
-        match self.copied {
-            Some(keys) => keys.get(rank as usize).filter(|&&key| key != NOBODY).map(|&key| RankKey(key as u32)),
-            None => self.slots.name(rank, self.count),
+    pub fn holder(&self, slot: u32) -> Option<RankTier> {
+        match self.table {
+            Some(table) => Some(table.holder(slot)),
+            None => self.slots.name(rank_of(slot), self.count).map(|rank| RankTier { rank, tier: tier(slot) }),
         }
     }
 }

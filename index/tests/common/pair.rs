@@ -4,9 +4,10 @@ use super::configurations::Configuration;
 use super::operation::Op;
 use kvatlas_index::reference::Reference;
 use kvatlas_index::{
-    Cleared, ContentHash, EngineHash, Holder, HolderDepth, Index, IndexError, Lane, LookupOptions, Outcome, RankFilter,
-    RankKey, RankSlot, Reader, Removed, Residency, Store, StoreKind, Stored, Tier,
+    Cleared, ContentHash, EngineHash, Holder, HolderDepth, Index, IndexError, Lane, Levels, LookupOptions, Outcome,
+    RankFilter, RankKey, RankSlot, Reader, Removed, Residency, Store, StoreKind, Stored, Tier,
 };
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What differed, for a person to read.
@@ -26,6 +27,7 @@ pub struct Pair {
     pub index: Arc<Index>,
     pub lanes: Vec<Lane>,
     pub reader: Reader,
+    levels: Levels,
     pub oracle: Reference,
     seats: Vec<Seat>,
     full_is_allowed: bool,
@@ -104,7 +106,8 @@ impl Pair {
         let seat = Seat { slot: None, lane: 0, key: RankKey(0), lives: 0 };
         let seats = vec![seat; configuration.ranks];
         let full_is_allowed = configuration.tiny;
-        Self { index, lanes, reader, oracle, seats, full_is_allowed, full_errors: 0, lookups: 0, seen: Seen::default() }
+        let (levels, seen) = (Levels::new(), Seen::default());
+        Self { index, lanes, reader, levels, oracle, seats, full_is_allowed, full_errors: 0, lookups: 0, seen }
     }
 
     /// The number under which a rank answers now.
@@ -365,7 +368,34 @@ impl Pair {
         same("outcome without a writer", outcome, Outcome::Exact)?;
         same("the caller's line", got.remove(0), mark)?;
         got.sort_unstable();
+        self.compare_forms(query, &LookupOptions { filter, residency }, &got)?;
         Ok(got)
+    }
+
+    /// The other forms of the same answer.
+    fn compare_forms(
+        &mut self,
+        query: &[ContentHash],
+        options: &LookupOptions<'_>,
+        pairs: &[HolderDepth],
+    ) -> Result<(), Difference> {
+        let exact = self.reader.lookup_levels(query, options, &mut self.levels);
+        same("outcome of levels", exact, Outcome::Exact)?;
+        let mut got: Vec<_> = self.levels.pairs().collect();
+        let blocks: Vec<_> = got.iter().map(|h| h.blocks).collect();
+        same("deepest first", blocks.is_sorted_by(|a, b| a >= b), true)?;
+        got.sort_unstable();
+        same("levels", &got[..], pairs)?;
+        let counts = (self.levels.holders(), self.levels.is_empty(), self.levels.iter().count());
+        same("counts of levels", counts, (pairs.len(), pairs.is_empty(), self.levels.len()))?;
+        let depths: BTreeSet<u32> = blocks.iter().copied().collect();
+        same("depths", self.levels.iter().map(|l| l.0).collect::<Vec<_>>(), depths.into_iter().rev().collect())?;
+        let count = query.len() % 5;
+        let mut best = Vec::new();
+        same("outcome of the best", self.reader.lookup_best(query, options, count, &mut best), Outcome::Exact)?;
+        same("the best are holders", best.iter().all(|h| pairs.binary_search(h).is_ok()), true)?;
+        let best: Vec<_> = best.iter().map(|h| h.blocks).collect();
+        same("depths of the best", &best[..], &blocks[..count.min(blocks.len())])
     }
 
     /// The index's own invariants.
