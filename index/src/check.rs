@@ -129,7 +129,7 @@ impl Lane {
             let (_, canonical) = shard.reach(header, &f, |slot| self.is_mine(slot));
             for offset in 0..f.len {
                 let position = f.base + offset;
-                let at = self.canonical_map().find(&shard.arena, shard.arena.name(position));
+                let at = self.lane_names().find(&shard.arena, shard.arena.name(position));
                 ensure!(
                     (at == Some(position)) == (offset < canonical),
                     "I10/I11: position {position} of run {run}, mapped {at:?}, canonical up to {canonical}"
@@ -145,16 +145,22 @@ impl Lane {
             });
         }
         ensure!(
-            mapped == self.canonical_map().len(),
+            mapped == self.lane_names().canonical_len(),
             "I14: {mapped} mapped, {} in the map",
-            self.canonical_map().len()
+            self.lane_names().canonical_len()
         );
-        self.canonical_map().check(&shard.arena)?;
+        self.lane_names().check(&shard.arena)?;
         for (slot, names) in self.holder_names() {
             let (count, positions) = held.remove(&slot).unwrap_or_default();
             ensure!(count == names.held, "holder {slot} has {count} blocks, counted {}", names.held);
+            let private_len = self.lane_names().private_of(slot).count() as u64;
+            ensure!(
+                private_len == names.private_len,
+                "I18: holder {slot} has {private_len} private names, counts {}",
+                names.private_len
+            );
             let mut private: HashMap<u32, u32> = HashMap::new();
-            names.private.iter().for_each(|(_, p)| *private.entry(p).or_insert(0) += 1);
+            self.lane_names().private_of(slot).for_each(|(_, p)| *private.entry(p).or_insert(0) += 1);
             for (position, kind) in &positions {
                 let twins = names.twins.get(position).copied().unwrap_or(0);
                 let want = twins + u32::from(*kind);
@@ -164,11 +170,20 @@ impl Lane {
             ensure!(private.is_empty(), "I12: private names of holder {slot} at positions it does not hold");
             ensure!(names.twins.keys().all(|p| positions.contains_key(p)), "I13: twins where nothing is held");
         }
-        for (rank_slot, left) in self.retired().slots() {
+        for (rank_slot, left, names_left) in self.retired().slots() {
             let tiers = Tier::ALL.map(|tier| slot_of(rank_slot, tier)).into_iter();
+            let names: usize = tiers.clone().map(|slot| self.lane_names().private_of(slot).count()).sum();
+            ensure!(names as u64 == names_left, "I17: {names} private names of slot {rank_slot}, counted {names_left}");
             let count: u64 = tiers.filter_map(|slot| held.remove(&slot)).map(|(count, _)| count).sum();
-            ensure!(count == left && count > 0, "retired slot {rank_slot} has {count} blocks left, counted {left}");
+            ensure!(
+                count == left && left + names_left > 0,
+                "retired slot {rank_slot} has {count} blocks left, counted {left}"
+            );
         }
+        let names = self.holder_names().map(|(_, names)| names.private_len).sum::<u64>();
+        let private = names + self.retired().slots().map(|(_, _, names)| names).sum::<u64>();
+        let have = self.lane_names().private_len() as u64;
+        ensure!(private == have, "I18: {have} private names, {private} of holders and retired slots");
         ensure!(held.is_empty(), "slots without a rank hold something: {:?}", held.keys());
         Ok(())
     }

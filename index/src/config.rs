@@ -22,6 +22,9 @@ pub struct IndexConfig {
     pub orphans_max_per_rank: u32,
     /// Names (distinct engine hashes) of a holder.
     pub names_max_per_holder: u64,
+    /// Private names of a lane: names that differ from the ones under which the same blocks were stored first. The limit is
+    /// where all of them stand in long stretches; a name that stands alone takes the room of eight.
+    pub private_names_max_per_lane: u32,
     /// Blocks of one run, at most 512. Small values are for tests: they force splits and long walks.
     pub run_blocks_max: u32,
     /// Memory node of each shard's regions, by the system's number, `None` for any; shards beyond the list ask for none. What
@@ -46,6 +49,7 @@ impl Default for IndexConfig {
             exts_max: 1 << 22,
             orphans_max_per_rank: 4096,
             names_max_per_holder: 1 << 26,
+            private_names_max_per_lane: 1 << 27,
             run_blocks_max: 512,
             memory_nodes: Vec::new(),
             node_policy: NodePolicy::Prefer,
@@ -69,6 +73,7 @@ impl IndexConfig {
         range("exts_max", self.exts_max.into(), 64, 1 << 26)?;
         range("orphans_max_per_rank", self.orphans_max_per_rank.into(), 0, 1 << 24)?;
         range("names_max_per_holder", self.names_max_per_holder, 1, 1 << 32)?;
+        range("private_names_max_per_lane", self.private_names_max_per_lane.into(), 64, 1 << 30)?;
         range("run_blocks_max", self.run_blocks_max.into(), 1, 512)
     }
 }

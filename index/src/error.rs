@@ -50,6 +50,12 @@ pub enum IndexError {
         /// The limit.
         limit: u32,
     },
+    /// The lane has as many private names as it may.
+    #[error("no room for more private names on the lane (limit private_names_max_per_lane = {limit})")]
+    PrivateNamesFull {
+        /// The limit.
+        limit: u32,
+    },
     /// The holder has as many names as it may.
     #[error("a holder has {limit} names already (limit names_max_per_holder)")]
     NamesFull {

@@ -9,6 +9,7 @@
 )]
 
 use crate::error::ConfigError;
+use crate::lane::alias::Granule;
 use crate::lane::map::line::Line;
 use std::ops::{Deref, DerefMut};
 
@@ -19,6 +20,12 @@ pub(crate) trait Plain: Copy + 'static {
 }
 impl Plain for Line {
     const ZERO: Self = Line::EMPTY;
+}
+impl Plain for Granule {
+    const ZERO: Self = Granule::EMPTY;
+}
+impl Plain for u64 {
+    const ZERO: Self = 0;
 }
 
 /// `len` words, all zero at first.

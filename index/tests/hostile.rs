@@ -139,6 +139,40 @@ fn foreign_names_come_and_go() {
     about_equal("foreign churn", churned.stats().bytes_live, fresh.stats().bytes_live);
 }
 
+/// A fleet that shares its seed, beside one odd rank that stored first: many holders have the same private names, which crowd
+/// at the same homes.
+#[test]
+fn a_fleet_with_the_same_private_names() {
+    const RANKS: usize = 120;
+    let mut pair = pair(RANKS, 1);
+    let c = contents(1, 40);
+    pair.store(0, DEVICE, &copy(None, &names(1, 40), &c)).unwrap().unwrap();
+    let fleet = names(2, 40);
+    for rank in 1..RANKS {
+        pair.store(rank, DEVICE, &copy(None, &fleet[..20], &c[..20])).unwrap().unwrap();
+    }
+    pair.check().unwrap();
+    for rank in (1..RANKS).rev() {
+        pair.store(rank, DEVICE, &copy(Some(fleet[19]), &fleet[20..], &c[20..])).unwrap().unwrap();
+    }
+    pair.check().unwrap();
+    let tail_first: Vec<_> = fleet.iter().rev().copied().collect();
+    for rank in (1..RANKS).step_by(2) {
+        let events = if rank % 4 == 1 { 1 } else { 40 };
+        for event in tail_first.chunks(events) {
+            assert_eq!(pair.remove(rank, DEVICE, event).unwrap().unwrap().removed, event.len() as u64);
+        }
+    }
+    pair.check().unwrap();
+    for rank in (2..RANKS).step_by(4) {
+        pair.clear(rank, Some(DEVICE)).unwrap();
+    }
+    pair.check().unwrap();
+    pair.compare_names(4).unwrap();
+    pair.compare_lookup(&c, &RankFilter::new()).unwrap();
+    pair.finish().unwrap();
+}
+
 /// Six hundred ranks hold parts of one run, and all but a few leave: its holder blocks go back, one by one change as well.
 #[test]
 fn a_crowd_that_left_a_run_leaves_no_holder_blocks() {

@@ -77,6 +77,32 @@ fn names_of_a_holder() {
 }
 
 #[test]
+fn private_names_of_a_lane() {
+    const LIMIT: u32 = 512;
+    let config = IndexConfig { blocks_max: 1 << 16, runs_max: 4096, private_names_max_per_lane: LIMIT, ..small() };
+    let (index, mut lane, first) = one_rank(config);
+    let second = Holder { rank: lane.open_rank(RankKey(1)).expect("room for two ranks"), tier: Tier::Device };
+    let contents = |chain: u64| (0..20).map(|i| ContentHash(chain * 100 + i)).collect::<Vec<_>>();
+    let under_own_names = |lane: &mut Lane, at: Holder, chain: u64, seed: u64| {
+        let names: Vec<_> = (0..20).map(|i| EngineHash(seed + chain * 100 + i)).collect();
+        lane.store(at, &Store { parent: None, names: &names, contents: &contents(chain), kind: StoreKind::Copy })
+    };
+    for round in 0..2 {
+        let mut full = None;
+        for chain in 0..100 {
+            under_own_names(&mut lane, first, chain, 1 << 40).expect("canonical names have no such limit");
+            full = full.or(under_own_names(&mut lane, second, chain, 1 << 41).err().map(|error| (chain, error)));
+        }
+        let (chain, error) = full.expect("a limit");
+        assert_eq!(error, IndexError::PrivateNamesFull { limit: LIMIT }, "round {round}");
+        assert!(chain > 10, "{chain} chains of three granules in {LIMIT} places");
+        lane.clear(second.rank, None).expect("a clear needs no memory");
+    }
+    assert!(index.stats().held > 0);
+    lane.check().expect("a consistent lane");
+}
+
+#[test]
 fn ranks() {
     let (_index, mut lane, _) = one_rank(small());
     let more: Vec<_> = (1..4).map(|key| lane.open_rank(RankKey(key)).expect("room for four ranks")).collect();

@@ -24,9 +24,12 @@ impl<'a> Work<'a> {
                 did.copies += 1;
                 continue;
             }
-            if let Some(position) = self.me().private.get(name) {
-                self.forget(name, NamedAt { position, private: true })?;
-                did.removed += 1;
+            let me = &self.holders[self.tier.index()];
+            if let Some(alias) = self.canonical.alias_of(&self.shard.arena, self.slot(), me, name) {
+                let following = if parking.is_empty() { &names[i..] } else { &[] };
+                let more = self.remove_private_stretch(alias, name, following)?;
+                i += more as usize;
+                did.removed += 1 + u64::from(more);
                 continue;
             }
             match self.remove_stretch(name, &names[i..], parking.is_empty())? {
@@ -43,7 +46,7 @@ impl<'a> Work<'a> {
     /// Forgets a name altogether.
     pub fn forget(&mut self, name: u64, at: NamedAt) -> Result<(), IndexError> {
         if at.private {
-            self.me().private.remove(name);
+            self.remove_private(name);
         }
         self.leave(Some(at))
     }
@@ -89,6 +92,23 @@ impl<'a> Work<'a> {
         let (held, offset) = self.lock_cover(position);
         let survey = self.survey(&held);
         (offset < survey.cut && !survey.private).then_some((held, survey, offset))
+    }
+
+    /// Drops a position held under a private name, together with those below it that bear the following names. How many of
+    /// these went along.
+    fn remove_private_stretch(&mut self, alias: u32, name: u64, following: &[EngineHash]) -> Result<u32, IndexError> {
+        let (slot, position) = (self.slot(), self.canonical.position(alias));
+        if !self.me().usual(position, name) {
+            return self.forget(name, NamedAt { position, private: true }).map(|()| 0);
+        }
+        let (held, offset) = self.lock_cover(position);
+        let most = following.len().min(offset as usize);
+        let me = &mut self.holders[self.tier.index()];
+        let more = self.canonical.private_stretch(slot, me, alias, &following[..most]);
+        self.canonical.remove_private_stretch(&self.shard.arena, me, alias, more + 1);
+        let survey = self.survey(&held);
+        self.drop_range(held, survey, offset - more, offset)?;
+        Ok(more)
     }
 
     /// How far the neighbours of an offset bear the following names, and nothing is unusual about them.

@@ -7,7 +7,7 @@ use crate::error::IndexError;
 use crate::lane::compare::common_names;
 use crate::lane::store::Taken;
 use crate::lane::survey::Survey;
-use crate::lane::work::{HeldRun, NamedAt, Work};
+use crate::lane::work::{HeldRun, NamedAt, Work, stands_at};
 use crate::layout::Entry;
 use crate::shard::Sight;
 use crate::types::{EngineHash, StoreKind, Stored};
@@ -52,15 +52,14 @@ impl<'a> Work<'a> {
         let from = held.f.base + offset;
         let extra = u64::from(kind == StoreKind::Copy);
         let arena = &self.shard.arena;
-        let me = &mut self.holders[self.tier.index()];
         let mut count = 0;
         for name in names {
             let position = from + count;
             let canonical = !private && arena.name(position) == name.0;
-            if !canonical && me.private.get(name.0) != Some(position) {
+            if !canonical && self.private(name.0) != Some(position) {
                 break;
             }
-            me.add_copies(name.0, extra);
+            self.me().add_copies(name.0, extra);
             did.copies += extra;
             count += 1;
         }
@@ -68,6 +67,7 @@ impl<'a> Work<'a> {
             return Ok(Taken { count, last: from + count - 1 });
         }
         let name = names[0].0;
+        self.canonical.room()?;
         let old = self.resolve(name);
         if old.is_none() {
             self.room()?;
@@ -76,7 +76,7 @@ impl<'a> Work<'a> {
             self.me().add_copies(name, extra);
             did.moved += 1;
         }
-        self.me().private.insert(name, from);
+        self.set_private(name, from);
         self.me().add_twin(from);
         drop(held);
         self.leave(old)?;
@@ -110,6 +110,7 @@ impl<'a> Work<'a> {
             }
         }
         let from = held.f.base + offset;
+        let names = &names[..names.len().min(self.canonical.room()?)];
         let (taken, old) = self.name_privately(from, names, kind, did);
         let entry = Entry { slot: self.slot(), cut: offset + taken, private: true };
         if let Err(full) = self.shard.set_cut(&mut held.lock, held.header, &mut held.f, entry) {
@@ -123,13 +124,11 @@ impl<'a> Work<'a> {
 
     /// Takes back what `name_privately` did.
     fn unname(&mut self, names: &[EngineHash], old: Option<NamedAt>) {
-        let me = self.me();
-        for name in names {
-            me.private.remove(name.0);
-        }
+        names.iter().for_each(|name| self.remove_private(name.0));
         if let Some(old) = old.filter(|o| o.private) {
-            me.private.insert(names[0].0, old.position);
+            self.set_private(names[0].0, old.position);
         }
+        let me = self.me();
         me.held -= names.len() as u64;
         self.counts.held -= names.len() as u64;
     }
@@ -148,12 +147,7 @@ impl<'a> Work<'a> {
         let from = held.f.base + offset;
         // What other ranks of this lane hold canonically is mapped; only an own private name can be in the way there.
         let mapped = survey.others_mapped.saturating_sub(offset).min(names.len() as u32);
-        let private = &self.holders[self.tier.index()].private;
-        let free = if private.is_empty() {
-            mapped
-        } else {
-            names[..mapped as usize].iter().take_while(|n| private.get(n.0).is_none()).count() as u32
-        };
+        let free = self.not_private(&names[..mapped as usize]) as u32;
         let fresh = if free < mapped { 0 } else { self.map_stretch(from + free, &names[free as usize..]) };
         let taken = free + fresh;
         if taken == 0 {
@@ -177,25 +171,24 @@ impl<'a> Work<'a> {
         kind: StoreKind,
         did: &mut Stored,
     ) -> (u32, Option<NamedAt>) {
-        let mut taken = 0;
-        for name in names {
-            if let Some(old) = self.resolve(name.0) {
-                if taken > 0 {
-                    break;
-                }
-                let me = self.me();
-                me.private.insert(name.0, from);
-                me.add_copies(name.0, u64::from(kind == StoreKind::Copy));
-                me.held += 1;
-                self.counts.held += 1;
-                did.moved += 1;
-                return (1, Some(old));
-            }
-            self.me().private.insert(name.0, from + taken);
-            taken += 1;
-            self.took(1, did);
+        let (shard, slot) = (self.shard, self.slot());
+        let me = &mut self.holders[self.tier.index()];
+        let elsewhere = |position| stands_at(shard, slot, position).is_some();
+        let taken = self.canonical.add_private(&shard.arena, slot, me, (names, from), elsewhere);
+        if taken > 0 {
+            self.took(taken, did);
+            return (taken, None);
         }
-        (taken, None)
+        let name = names[0].0;
+        let old = self.resolve(name);
+        debug_assert!(old.is_some(), "only a name that the holder has is left out");
+        self.set_private(name, from);
+        let me = self.me();
+        me.add_copies(name, u64::from(kind == StoreKind::Copy));
+        me.held += 1;
+        self.counts.held += 1;
+        did.moved += 1;
+        (1, old)
     }
 
     /// Names that the holder may still get; an error at the limit.

@@ -1,6 +1,7 @@
 //! The writer of one lane: applies the events of the ranks it owns, in order, alone.
 
 pub(crate) mod ahead;
+pub(crate) mod alias;
 mod compare;
 mod drop;
 mod join;
@@ -13,13 +14,12 @@ mod shape;
 mod store;
 mod survey;
 mod sweep;
-mod table;
 pub(crate) mod work;
 
 use crate::alloc::Stock;
 use crate::error::{ConfigError, IndexError};
 use crate::index::Index;
-use crate::lane::names::{CanonicalMap, HolderNames};
+use crate::lane::names::{HolderNames, LaneNames};
 use crate::lane::parking::{Parked, Parking};
 use crate::lane::retired::{RUNS_SWEPT_AFTER, Retired};
 use crate::lane::store::After;
@@ -55,7 +55,7 @@ pub struct Lane {
     index: Arc<Index>,
     shard_number: u32,
     lane: u32,
-    canonical: CanonicalMap,
+    canonical: LaneNames,
     /// Open ranks, by the number that their caller has (`RankSlot`).
     ranks: Vec<Option<Box<Rank>>>,
     ranks_free: Vec<u32>,
@@ -73,7 +73,7 @@ pub struct Lane {
 impl Lane {
     pub(crate) fn new(index: Arc<Index>, shard_number: u32, lane: u32) -> Result<Self, ConfigError> {
         let key = index.shards[shard_number as usize].key;
-        let canonical = CanonicalMap::new(&index.config, key)?;
+        let canonical = LaneNames::new(&index.config, key)?;
         let stock = Stock::new(&index.config);
         Ok(Self {
             index,
@@ -187,14 +187,14 @@ impl Lane {
     pub fn names(&self, at: Holder) -> Vec<(EngineHash, u64)> {
         self.open(at.rank).map_or(Vec::new(), |rank| {
             let slot = slot_of(rank.slot, at.tier);
-            sweep::names_of(self.shard_ref(), slot, &rank.holders[at.tier.index()])
+            sweep::names_of(self.shard_ref(), slot, &rank.holders[at.tier.index()], &self.canonical)
         })
     }
 
     pub(crate) fn shard_ref(&self) -> &Shard {
         &self.index.shards[self.shard_number as usize]
     }
-    pub(crate) fn canonical_map(&self) -> &CanonicalMap {
+    pub(crate) fn lane_names(&self) -> &LaneNames {
         &self.canonical
     }
     pub(crate) fn is_mine(&self, slot: u32) -> bool {

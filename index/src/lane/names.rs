@@ -7,50 +7,96 @@
 //! position canonically (invariant I10, I11).
 
 use crate::config::IndexConfig;
-use crate::error::ConfigError;
+use crate::error::{ConfigError, IndexError};
 use crate::hash::{HashKey, IntMap, shrink};
-use crate::lane::map::{EVERYBODY, Keys, LaneMap};
-use crate::lane::table::{Keyed, Table};
+use crate::lane::alias::{ALIAS, Aliases, PLACES};
+use crate::lane::map::{Append, EVERYBODY, Keys, LaneMap};
 use crate::layout::Arena;
 use crate::prefetch::read_soon;
 use crate::sync::Ordering;
 use crate::types::EngineHash;
+use std::ops::Deref;
 
-/// Canonical names of the lane: name -> position.
-pub(crate) struct CanonicalMap {
+/// What the names of a lane's holders mean: canonical names by position, private names by alias, in one map.
+pub(crate) struct LaneNames {
     map: LaneMap,
+    aliases: Aliases,
     key: HashKey,
+    private_max: u32,
 }
 
-/// How the map reads back what a position stands for.
-struct Canonical<'a> {
+/// How the map reads back what a slot stands for.
+struct Slots<'a, A> {
     arena: &'a Arena,
+    aliases: A,
     key: HashKey,
 }
 
-impl Keys for Canonical<'_> {
+impl<A: Deref<Target = Aliases>> Keys for Slots<'_, A> {
     #[inline(always)]
     fn hash(&self, name: u64) -> u64 {
         self.key.one(name)
     }
     #[inline(always)]
     fn name(&self, slot: u32) -> u64 {
-        self.arena.name(slot)
+        if slot & ALIAS == 0 { self.arena.name(slot) } else { self.aliases.name(slot & !ALIAS) }
     }
     #[inline(always)]
-    fn owner(&self, _slot: u32) -> u32 {
-        EVERYBODY
+    fn owner(&self, slot: u32) -> u32 {
+        if slot & ALIAS == 0 { EVERYBODY } else { self.aliases.holder(slot & !ALIAS) }
     }
     #[inline(always)]
     fn ask(&self, slot: u32) {
-        self.arena.names(slot, 1).iter().for_each(read_soon);
+        if slot & ALIAS == 0 {
+            self.arena.names(slot, 1).iter().for_each(read_soon);
+        } else {
+            read_soon(self.aliases.name_word(slot & !ALIAS));
+        }
     }
 }
 
-impl CanonicalMap {
-    /// Reserves room for the names of all blocks that there may be.
+/// A holder's names at consecutive positions, appended one after the other.
+struct Appending<'a> {
+    slots: Slots<'a, &'a mut Aliases>,
+    holder: u32,
+    latest: u32,
+    position: u32,
+}
+
+impl Keys for Appending<'_> {
+    #[inline(always)]
+    fn hash(&self, name: u64) -> u64 {
+        self.slots.hash(name)
+    }
+    #[inline(always)]
+    fn name(&self, slot: u32) -> u64 {
+        self.slots.name(slot)
+    }
+    #[inline(always)]
+    fn owner(&self, slot: u32) -> u32 {
+        self.slots.owner(slot)
+    }
+    #[inline(always)]
+    fn ask(&self, slot: u32) {
+        self.slots.ask(slot);
+    }
+}
+
+impl Append for Appending<'_> {
+    #[inline(always)]
+    fn append(&mut self, name: u64) -> u32 {
+        self.latest = self.slots.aliases.append(self.latest, self.holder, self.position, name);
+        self.position += 1;
+        self.latest | ALIAS
+    }
+}
+
+impl LaneNames {
+    /// Reserves room for the canonical names of all blocks that there may be, and for the private names that there may be.
     pub fn new(config: &IndexConfig, key: HashKey) -> Result<Self, ConfigError> {
-        Ok(Self { map: LaneMap::new(config.blocks_max as usize, key)?, key })
+        let private_max = config.private_names_max_per_lane;
+        let map = LaneMap::new(config.blocks_max as usize + private_max as usize, key)?;
+        Ok(Self { map, aliases: Aliases::new(private_max as usize)?, key, private_max })
     }
 
     /// Asks for the line of a name, to be looked at soon.
@@ -68,87 +114,225 @@ impl CanonicalMap {
     /// The position with this canonical name.
     #[inline]
     pub fn find(&self, arena: &Arena, name: u64) -> Option<u32> {
-        self.map.find(&Canonical { arena, key: self.key }, name, EVERYBODY)
+        self.map.find(&self.slots(arena), name, EVERYBODY)
+    }
+
+    #[inline(always)]
+    fn slots<'a>(&'a self, arena: &'a Arena) -> Slots<'a, &'a Aliases> {
+        Slots { arena, aliases: &self.aliases, key: self.key }
     }
 
     /// Maps names to the positions from `from` on, whose ENG words are written already, up to the first name that has a
     /// position. How many were mapped.
     #[inline]
     pub fn insert_stretch(&mut self, arena: &Arena, names: &[EngineHash], from: u32) -> u32 {
-        self.map.insert_stretch(&Canonical { arena, key: self.key }, names.iter().map(|n| n.0), from)
+        let slots = Slots { arena, aliases: &self.aliases, key: self.key };
+        self.map.insert_stretch(&slots, names.iter().map(|n| n.0), from)
     }
 
-    /// Takes the mappings of positions out, as far as there are any.
+    /// Takes the mappings of positions out, as far as there are any. Their ENG words are still theirs.
     #[inline]
     pub fn remove_stretch(&mut self, arena: &Arena, from: u32, count: u32) {
         let names = arena.names(from, count).iter().map(|word| word.load(Ordering::Relaxed));
-        self.map.remove_stretch(&Canonical { arena, key: self.key }, names, from);
+        let slots = Slots { arena, aliases: &self.aliases, key: self.key };
+        self.map.remove_stretch(&slots, names, from);
     }
 
-    pub fn len(&self) -> usize {
-        self.map.len()
+    /// Private names that surely still find a place; an error at the limit.
+    #[inline]
+    pub fn room(&self) -> Result<usize, IndexError> {
+        match self.aliases.room() {
+            0 => Err(IndexError::PrivateNamesFull { limit: self.private_max }),
+            room => Ok(room),
+        }
     }
 
-    /// Bytes of the map.
+    fn alias(&self, arena: &Arena, holder: u32, name: u64) -> Option<u32> {
+        self.map.find(&self.slots(arena), name, holder).map(|slot| slot & !ALIAS)
+    }
+
+    /// Where a holder has a private name.
+    pub fn private(&self, arena: &Arena, holder: u32, of: &HolderNames, name: u64) -> Option<u32> {
+        if of.private_len == 0 {
+            return None;
+        }
+        self.alias(arena, holder, name).map(|alias| self.aliases.position(alias))
+    }
+
+    /// Names up to the first that a holder has privately.
+    pub fn not_private(&mut self, arena: &Arena, holder: u32, of: &HolderNames, names: &[EngineHash]) -> usize {
+        if of.private_len == 0 {
+            return names.len();
+        }
+        let slots = Slots { arena, aliases: &self.aliases, key: self.key };
+        self.map.not_private(&slots, names.iter().map(|n| n.0), holder)
+    }
+
+    /// Gives a holder private names at positions from `from` on, up to the first name that it has privately already or, as
+    /// `elsewhere` says of its position, canonically. How many. Room was asked for before.
+    pub fn add_private(
+        &mut self,
+        arena: &Arena,
+        holder: u32,
+        of: &mut HolderNames,
+        (names, from): (&[EngineHash], u32),
+        elsewhere: impl Fn(u32) -> bool,
+    ) -> u32 {
+        let slots = Slots { arena, aliases: &mut self.aliases, key: self.key };
+        let mut appending = Appending { slots, holder, latest: of.latest_alias, position: from };
+        let names = names.iter().map(|n| n.0);
+        let taken = self.map.insert_private(&mut appending, names, holder, elsewhere);
+        of.latest_alias = appending.latest;
+        of.private_len += u64::from(taken);
+        taken
+    }
+
+    /// Gives a holder one private name, or moves it to another position.
+    pub fn set_private(&mut self, arena: &Arena, holder: u32, of: &mut HolderNames, name: u64, position: u32) {
+        self.remove_private(arena, holder, of, name);
+        let added = self.add_private(arena, holder, of, (&[EngineHash(name)], position), |_| false);
+        debug_assert_eq!(added, 1);
+    }
+
+    /// Forgets a private name; where it stood.
+    pub fn remove_private(&mut self, arena: &Arena, holder: u32, of: &mut HolderNames, name: u64) -> Option<u32> {
+        if of.private_len == 0 {
+            return None;
+        }
+        let alias = self.alias(arena, holder, name)?;
+        let position = self.aliases.position(alias);
+        self.unmap(arena, alias, name);
+        of.private_len -= 1;
+        Some(position)
+    }
+
+    /// The alias of a holder's private name, which is expected below the last removal.
+    pub fn alias_of(&self, arena: &Arena, holder: u32, of: &HolderNames, name: u64) -> Option<u32> {
+        if of.private_len == 0 {
+            return None;
+        }
+        let below = of.below_alias;
+        let expected = self.aliases.is_live(below, holder) && self.aliases.name(below) == name;
+        if expected { Some(below) } else { self.alias(arena, holder, name) }
+    }
+
+    /// Where a live alias stands.
+    pub fn position(&self, alias: u32) -> u32 {
+        self.aliases.position(alias)
+    }
+
+    /// How many of the following names a holder has privately at the positions below an alias, with nothing unusual there.
+    pub fn private_stretch(&self, holder: u32, of: &HolderNames, alias: u32, following: &[EngineHash]) -> u32 {
+        let mut at = alias;
+        let bears = |name: &&EngineHash| {
+            let below = self.aliases.below(at);
+            let position = self.aliases.position(below);
+            let same = self.aliases.is_live(below, holder)
+                && self.aliases.name(below) == name.0
+                && position + 1 == self.aliases.position(at)
+                && of.usual(position, name.0);
+            at = below;
+            same
+        };
+        following.iter().take_while(bears).count() as u32
+    }
+
+    /// Forgets a holder's private name and those below it.
+    pub fn remove_private_stretch(&mut self, arena: &Arena, of: &mut HolderNames, mut alias: u32, count: u32) {
+        for _ in 0..count {
+            // Read before the granule is given back.
+            let (below, name) = (self.aliases.below(alias), self.aliases.name(alias));
+            self.unmap(arena, alias, name);
+            alias = below;
+        }
+        of.private_len -= u64::from(count);
+        of.below_alias = alias;
+    }
+
+    fn unmap(&mut self, arena: &Arena, alias: u32, name: u64) {
+        let slots = Slots { arena, aliases: &self.aliases, key: self.key };
+        let there = self.map.remove(&slots, name, alias | ALIAS);
+        debug_assert!(there, "a live alias is mapped");
+        self.aliases.remove(alias);
+    }
+
+    /// Forgets the names of a granule; how many.
+    fn unmap_granule(&mut self, arena: &Arena, granule: u32, holder: u32) -> u64 {
+        let mut gone = 0;
+        for alias in granule * PLACES..(granule + 1) * PLACES {
+            if self.aliases.is_live(alias, holder) {
+                self.unmap(arena, alias, self.aliases.name(alias));
+                gone += 1;
+            }
+        }
+        gone
+    }
+
+    /// Forgets all private names of a holder. Walks the headers of the lane's private names.
+    pub fn clear_private(&mut self, arena: &Arena, holder: u32, of: &mut HolderNames) {
+        let mut granule = 0;
+        while of.private_len > 0 {
+            granule = self.aliases.next_granule(granule, holder).expect("private names are counted");
+            of.private_len -= self.unmap_granule(arena, granule, holder);
+        }
+    }
+
+    /// Looks at some granules from `from` on, round and round but at none twice, and forgets the names of holders that have
+    /// left: `gone` hears whose and how many. The granule to go on with.
+    pub fn sweep_private(
+        &mut self,
+        arena: &Arena,
+        from: u32,
+        granules: u32,
+        has_left: impl Fn(u32) -> bool,
+        mut gone: impl FnMut(u32, u64),
+    ) -> u32 {
+        let mut at = from;
+        for _ in 0..granules.min(self.aliases.end() - 1) {
+            let granule = if at < self.aliases.end() { at } else { 1 };
+            at = granule + 1;
+            if let Some(holder) = self.aliases.holder_of(granule).filter(|&holder| has_left(holder)) {
+                gone(holder, self.unmap_granule(arena, granule, holder));
+            }
+        }
+        at
+    }
+
+    /// Whether more than three quarters of the private names that there may be are there, by the room they take.
+    pub fn scarce(&self) -> bool {
+        self.aliases.room() < self.private_max as usize / PLACES as usize / 4
+    }
+
+    /// Every private name of a holder and where it stands. Walks the headers of the lane's private names.
+    pub fn private_of(&self, holder: u32) -> impl Iterator<Item = (u64, u32)> {
+        self.aliases.of(holder).map(|(alias, name)| (name, self.aliases.position(alias)))
+    }
+
+    /// Private names.
+    pub fn private_len(&self) -> usize {
+        self.aliases.len()
+    }
+
+    /// Canonical names.
+    pub fn canonical_len(&self) -> usize {
+        self.map.len() - self.aliases.len()
+    }
+
+    /// Bytes of the map and of the private names.
     pub fn bytes(&self) -> u64 {
-        self.map.bytes()
+        self.map.bytes() + self.aliases.bytes()
     }
 
     /// Checks the map's own invariants. Walks all of it.
     pub fn check(&self, arena: &Arena) -> Result<(), String> {
-        let positions = self.map.check(&Canonical { arena, key: self.key })?;
-        let all = positions.iter().all(|&p| self.find(arena, arena.name(p)) == Some(p));
-        if all { Ok(()) } else { Err("an entry of the lane map is not found by its name".to_owned()) }
-    }
-}
-
-/// Private names of one holder: name -> position.
-pub(crate) struct PrivateNames {
-    table: Table<Keyed>,
-    key: HashKey,
-}
-
-impl PrivateNames {
-    fn new(key: HashKey) -> Self {
-        Self { table: Table::new(), key }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.table.len() == 0
-    }
-
-    #[inline]
-    pub fn get(&self, name: u64) -> Option<u32> {
-        if self.is_empty() {
-            return None;
+        let slots = self.slots(arena);
+        let found = |slot: u32| self.map.find(&slots, slots.name(slot), slots.owner(slot)) == Some(slot);
+        let mapped = self.map.check(&slots)?;
+        let live = |slot: u32| self.aliases.is_live(slot & !ALIAS, slots.owner(slot));
+        match mapped.iter().find(|&&slot| !found(slot) || slot & ALIAS != 0 && !live(slot)) {
+            Some(slot) => Err(format!("slot {slot:x} of the lane map is not found by its name")),
+            None => Ok(()),
         }
-        self.table.find(self.key.one(name), name, |_| true)
-    }
-
-    /// Adds a name, or moves it to another position.
-    #[inline]
-    pub fn insert(&mut self, name: u64, position: u32) {
-        let (hash, key) = (self.key.one(name), self.key);
-        if !self.table.replace(hash, name, position) {
-            self.table.add(hash, name, position, |name, _| key.one(name.unwrap_or(0)));
-        }
-    }
-
-    /// Forgets a name; where it stood.
-    #[inline]
-    pub fn remove(&mut self, name: u64) -> Option<u32> {
-        let key = self.key;
-        self.table.remove(key.one(name), name, |_| true, |name, _| key.one(name.unwrap_or(0)))
-    }
-
-    /// Every name and where it stands.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
-        self.table.iter().map(|(name, position)| (name.unwrap_or(0), position))
-    }
-
-    /// Bytes of the table.
-    pub fn bytes(&self) -> u64 {
-        self.table.bytes()
     }
 }
 
@@ -162,8 +346,12 @@ pub(crate) struct Hint {
 
 /// The names of one holder that the canonical map does not tell.
 pub(crate) struct HolderNames {
-    /// Private names: name -> position.
-    pub private: PrivateNames,
+    /// Private names.
+    pub private_len: u64,
+    /// The private name given last; a rumour.
+    pub latest_alias: u32,
+    /// The private name below the last one removed; a rumour.
+    pub below_alias: u32,
     /// Names of a position beyond its default one: position -> how many.
     pub twins: IntMap<u32, u32>,
     /// Stores of a name beyond the first: name -> how many.
@@ -181,7 +369,9 @@ pub(crate) struct HolderNames {
 impl HolderNames {
     pub fn new(key: HashKey) -> Self {
         Self {
-            private: PrivateNames::new(key),
+            private_len: 0,
+            latest_alias: 0,
+            below_alias: 0,
             twins: IntMap::with_hasher(key),
             copies: IntMap::with_hasher(key),
             held: 0,
@@ -194,7 +384,7 @@ impl HolderNames {
     /// Whether every name is the only one of its position, canonical, and stored once.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        self.private.is_empty() && self.twins.is_empty() && self.copies.is_empty()
+        self.private_len == 0 && self.twins.is_empty() && self.copies.is_empty()
     }
 
     /// Distinct names.
@@ -262,6 +452,6 @@ impl HolderNames {
 
     /// Bytes of the maps.
     pub fn bytes(&self) -> u64 {
-        self.private.bytes() + (self.twins.capacity() * 9 + self.copies.capacity() * 17) as u64 * 8 / 7
+        (self.twins.capacity() * 9 + self.copies.capacity() * 17) as u64 * 8 / 7
     }
 }

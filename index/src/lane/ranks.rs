@@ -43,9 +43,9 @@ impl Lane {
         self.rank_map_bytes -= closed.bytes;
         let parked = closed.parking.len() as u64;
         self.parked -= parked;
-        let blocks = self.forget_holders(&mut closed);
+        let (blocks, names) = self.forget_holders(&mut closed);
         self.shard_ref().slots.mask(closed.slot);
-        self.leave_slot(closed.slot, blocks);
+        self.leave_slot(closed.slot, blocks, names);
         self.shard_ref().slots.close_one();
         self.publish();
         Ok(Cleared { blocks, parked })
@@ -83,7 +83,7 @@ impl Lane {
     fn change_slot(&mut self, rank: RankSlot) -> u64 {
         let Some(slot) = self.take_slot() else { return 0 };
         let mut this = self.ranks[rank.0 as usize].take().expect("an open rank is there");
-        let blocks = self.forget_holders(&mut this);
+        let (blocks, names) = self.forget_holders(&mut this);
         let bytes = this.map_bytes();
         self.rank_map_bytes = self.rank_map_bytes + bytes - this.bytes;
         this.bytes = bytes;
@@ -91,18 +91,19 @@ impl Lane {
         self.shard_ref().slots.give(slot, this.key);
         let old = std::mem::replace(&mut this.slot, slot);
         self.ranks[rank.0 as usize] = Some(this);
-        self.leave_slot(old, blocks);
+        self.leave_slot(old, blocks, names);
         self.publish();
         blocks
     }
 
-    /// Forgets what a rank's holders are called; how many blocks they held.
-    fn forget_holders(&mut self, rank: &mut Rank) -> u64 {
+    /// Forgets what a rank's holders are called; how many blocks they held, and how many private names stay to be swept.
+    fn forget_holders(&mut self, rank: &mut Rank) -> (u64, u64) {
         let key = self.shard_ref().key;
         let blocks = rank.holders.iter().map(|h| h.held).sum();
+        let names = rank.holders.iter().map(|h| h.private_len).sum();
         rank.holders.iter_mut().for_each(|h| *h = HolderNames::new(key));
         self.counts.held -= blocks;
-        blocks
+        (blocks, names)
     }
 
     /// A slot that nobody has and no run mentions.
@@ -123,15 +124,15 @@ impl Lane {
         true
     }
 
-    /// A masked slot on which `blocks` were held: free, once it is swept.
-    fn leave_slot(&mut self, slot: u32, blocks: u64) {
+    /// A masked slot on which `blocks` were held, with so many private names: free, once it is swept.
+    fn leave_slot(&mut self, slot: u32, blocks: u64, names: u64) {
         if blocks == 0 {
             return self.free_slot(slot);
         }
         if self.retired.is_full() {
             self.sweep_all();
         }
-        self.retired.add(slot, blocks);
+        self.retired.add(slot, blocks, names);
     }
 
     /// Takes back a masked slot that no run mentions. Its word is given back when none of its slots is in use and the lane

@@ -3,7 +3,8 @@
 //! A retired slot is masked: no answer names it. Its entries stay in the runs, and the lane's map keeps its canonical names,
 //! until the sweep meets them. One sweep goes round the shard's run headers for all retired slots together, some runs after
 //! each operation of the lane and more when its thread has nothing else to do; a slot is free again when as many blocks were
-//! swept as it held, so neither splits behind the sweep nor new runs can make it miss any.
+//! swept as it held, so neither splits behind the sweep nor new runs can make it miss any. Private names are swept in the
+//! same steps, by a round over their granules.
 
 use crate::lane::Lane;
 use crate::lane::names::HolderNames;
@@ -16,15 +17,24 @@ use crate::types::Tier;
 /// Runs that are looked at after each operation while there is something to sweep.
 pub(super) const RUNS_SWEPT_AFTER: u32 = 16;
 
+/// What is left to sweep of a slot.
+struct Left {
+    slot: u32,
+    blocks: u64,
+    names: u64,
+}
+
 /// The slots that are masked and not swept yet.
 pub(crate) struct Retired {
-    /// Slots with the blocks left on each.
-    slots: Vec<(u32, u64)>,
+    slots: Vec<Left>,
     /// One bit a rank slot.
     marks: Vec<u64>,
     left: u64,
+    names_left: u64,
     /// The run looked at next.
     run: u32,
+    /// The granule of private names looked at next.
+    granule: u32,
     /// Entries of one run, reused.
     entries: Vec<Entry>,
     /// Nobody's names: a retired holder has none.
@@ -37,7 +47,9 @@ impl Retired {
             slots: Vec::new(),
             marks: Vec::new(),
             left: 0,
+            names_left: 0,
             run: 1,
+            granule: 1,
             entries: Vec::new(),
             nameless: std::array::from_fn(|_| HolderNames::new(key)),
         }
@@ -49,38 +61,42 @@ impl Retired {
     pub fn is_full(&self) -> bool {
         self.slots.len() >= RETIRED_MAX as usize
     }
-    /// Blocks not swept yet.
+    /// Blocks and private names not swept yet.
     pub fn left(&self) -> u64 {
-        self.left
+        self.left + self.names_left
     }
-    /// Rank slots with the blocks left on each.
-    pub fn slots(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
-        self.slots.iter().copied()
+    /// Rank slots with the blocks and the private names left on each.
+    pub fn slots(&self) -> impl Iterator<Item = (u32, u64, u64)> + '_ {
+        self.slots.iter().map(|left| (left.slot, left.blocks, left.names))
     }
 
-    /// One more masked slot, on which `blocks` were held.
-    pub fn add(&mut self, slot: u32, blocks: u64) {
+    /// One more masked slot, on which `blocks` were held, with so many private names.
+    pub fn add(&mut self, slot: u32, blocks: u64, names: u64) {
         let word = slot as usize / 64;
         self.marks.resize(self.marks.len().max(word + 1), 0);
         self.marks[word] |= 1 << (slot % 64);
-        self.slots.push((slot, blocks));
+        self.slots.push(Left { slot, blocks, names });
         self.left += blocks;
+        self.names_left += names;
     }
 
     /// A slot of which nothing is left, taken out.
     fn take_swept(&mut self) -> Option<u32> {
-        let i = self.slots.iter().position(|s| s.1 == 0)?;
-        let slot = self.slots.swap_remove(i).0;
+        let i = self.slots.iter().position(|left| left.blocks + left.names == 0)?;
+        let slot = self.slots.swap_remove(i).slot;
         self.marks[slot as usize / 64] &= !(1 << (slot % 64));
         Some(slot)
     }
 
-    fn swept(&mut self, entry: Entry) -> bool {
-        let slot = rank_of(entry.slot);
-        let of = self.slots.iter_mut().find(|s| s.0 == slot).expect("marked slots are listed");
-        of.1 -= u64::from(entry.cut);
-        self.left -= u64::from(entry.cut);
-        of.1 == 0
+    /// So much of a holder's slot was swept; whether nothing is left of it.
+    fn swept(&mut self, holder_slot: u32, blocks: u64, names: u64) -> bool {
+        let slot = rank_of(holder_slot);
+        let of = self.slots.iter_mut().find(|left| left.slot == slot).expect("marked slots are listed");
+        of.blocks -= blocks;
+        of.names -= names;
+        self.left -= blocks;
+        self.names_left -= names;
+        of.blocks + of.names == 0
     }
 }
 
@@ -91,7 +107,8 @@ fn marked(marks: &[u64], holder_slot: u32) -> bool {
 }
 
 impl Lane {
-    /// Sweeps what cleared ranks held out of up to `runs` runs; how many blocks are left to sweep. The lane does some of this
+    /// Sweeps what cleared ranks held out of up to `runs` runs, and the private names of as many granules; how many blocks and
+    /// private names are left to sweep. The lane does some of this
     /// after each operation, so calling it is never needed for right answers: a thread calls it when it has nothing else
     /// to do, until it returns 0, so that the memory comes back. Takes some tens of nanoseconds a run.
     pub fn sweep(&mut self, runs: u32) -> u64 {
@@ -113,7 +130,7 @@ impl Lane {
     /// Before an operation: when a limit comes near, what nobody holds any more must not be what reaches it.
     #[inline]
     pub(super) fn make_room(&mut self) {
-        if !self.retired.is_empty() && self.shard_ref().alloc.lock().scarce() {
+        if !self.retired.is_empty() && (self.canonical.scarce() || self.shard_ref().alloc.lock().scarce()) {
             self.sweep_all();
         }
     }
@@ -128,10 +145,10 @@ impl Lane {
     /// Looks at up to `runs` runs, but no more than once at each.
     #[cold]
     fn sweep_some(&mut self, runs: u32) {
+        let mut done = self.sweep_private(runs);
         let shard: &Shard = &self.index.shards[self.shard_number as usize];
         let end = shard.alloc.lock().runs_end();
-        let mut done = false;
-        for _ in 0..runs.min(end) {
+        for _ in 0..if self.retired.left > 0 { runs.min(end) } else { 0 } {
             let run = if self.retired.run < end { self.retired.run } else { 1 };
             self.retired.run = run + 1;
             let Retired { entries, marks, nameless, .. } = &mut self.retired;
@@ -149,7 +166,7 @@ impl Lane {
             };
             work.sweep_run(run, marks, entries);
             while let Some(entry) = self.retired.entries.pop() {
-                done |= self.retired.swept(entry);
+                done |= self.retired.swept(entry.slot, entry.cut.into(), 0);
             }
             if self.retired.left == 0 {
                 break;
@@ -158,6 +175,28 @@ impl Lane {
         while done && let Some(slot) = self.retired.take_swept() {
             self.free_slot(slot);
         }
+    }
+
+    /// Looks at up to so many granules of private names; whether it took the last of a slot.
+    fn sweep_private(&mut self, granules: u32) -> bool {
+        if self.retired.names_left == 0 {
+            return false;
+        }
+        let arena = &self.index.shards[self.shard_number as usize].arena;
+        let (marks, from) = (std::mem::take(&mut self.retired.marks), self.retired.granule);
+        let (canonical, retired) = (&mut self.canonical, &mut self.retired);
+        let mut done = false;
+        let next = canonical.sweep_private(
+            arena,
+            from,
+            granules,
+            |slot| marked(&marks, slot),
+            |slot, names| {
+                done |= retired.swept(slot, 0, names);
+            },
+        );
+        (self.retired.granule, self.retired.marks) = (next, marks);
+        done
     }
 }
 

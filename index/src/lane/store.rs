@@ -227,12 +227,7 @@ impl<'a> Work<'a> {
     /// Maps the canonical names of unmapped positions from `from` on, as far as the rank does not have them elsewhere and
     /// the lane does not know them elsewhere. How many were mapped.
     pub fn map_stretch(&mut self, from: u32, names: &[EngineHash]) -> u32 {
-        let private = &self.holders[self.tier.index()].private;
-        let free = if private.is_empty() {
-            names.len()
-        } else {
-            names.iter().take_while(|name| private.get(name.0).is_none()).count()
-        };
+        let free = self.not_private(names);
         self.canonical.insert_stretch(&self.shard.arena, &names[..free], from)
     }
 
@@ -268,7 +263,11 @@ impl<'a> Work<'a> {
         reuse_fence();
         let names = &names[..count as usize];
         self.write(base, names, &contents[..count as usize]);
-        let (len, private, old) = self.name_new(base, names, kind, did);
+        let named = self.name_new(base, names, kind, did);
+        let (len, private, old) = named.inspect_err(|_| {
+            self.stock.give_granules(&shard.alloc, first, granules);
+            self.stock.give_run(&shard.alloc, run);
+        })?;
         let kept = len.div_ceil(GRANULE);
         self.stock.give_granules(&shard.alloc, first + kept, granules - kept);
         for granule in first..first + kept {
@@ -298,13 +297,14 @@ impl<'a> Work<'a> {
         names: &[EngineHash],
         kind: StoreKind,
         did: &mut Stored,
-    ) -> (u32, bool, Option<NamedAt>) {
+    ) -> Result<(u32, bool, Option<NamedAt>), IndexError> {
         let mapped = self.map_stretch(base, names);
         if mapped > 0 {
             self.took(mapped, did);
-            return (mapped, false, None);
+            return Ok((mapped, false, None));
         }
+        let names = &names[..names.len().min(self.canonical.room()?)];
         let (taken, old) = self.name_privately(base, names, kind, did);
-        (taken, true, old)
+        Ok((taken, true, old))
     }
 }

@@ -1,6 +1,6 @@
 //! Sweeps over every run of the shard for one holder: clearing it, and listing its names for tests and dumps.
 
-use crate::lane::names::HolderNames;
+use crate::lane::names::{HolderNames, LaneNames};
 use crate::lane::work::Work;
 use crate::layout::Entry;
 use crate::shard::{Shard, Sight};
@@ -10,8 +10,9 @@ use crate::types::EngineHash;
 impl<'a> Work<'a> {
     /// Drops everything the holder has; how many blocks. Never needs memory.
     pub fn clear(&mut self) -> u64 {
-        let had = self.me().held;
-        let me = self.me();
+        let (slot, me) = (self.slot(), &mut self.holders[self.tier.index()]);
+        self.canonical.clear_private(&self.shard.arena, slot, me);
+        let had = me.held;
         let key = *me.copies.hasher();
         *me = HolderNames { held: had, ..HolderNames::new(key) };
         // A split by another lane may move what is held behind the sweep; then something is left, and it goes round again.
@@ -62,8 +63,8 @@ fn cut_of(shard: &Shard, slot: u32, run: u32) -> Option<(Sight, u32)> {
 }
 
 /// A holder's names with their copies, sorted.
-pub(crate) fn names_of(shard: &Shard, slot: u32, holder: &HolderNames) -> Vec<(EngineHash, u64)> {
-    let mut names: Vec<u64> = holder.private.iter().map(|(name, _)| name).collect();
+pub(crate) fn names_of(shard: &Shard, slot: u32, holder: &HolderNames, lane: &LaneNames) -> Vec<(EngineHash, u64)> {
+    let mut names: Vec<u64> = lane.private_of(slot).map(|(name, _)| name).collect();
     let end = shard.alloc.lock().runs_end();
     for run in 1..end {
         canonical_names_of(shard, slot, run, &mut names);

@@ -1,11 +1,11 @@
 //! One operation of one rank at work: what it may touch, how it finds names, and how it takes a run's LOCK.
 
 use crate::alloc::Stock;
-use crate::lane::names::{CanonicalMap, Hint, HolderNames};
+use crate::lane::names::{Hint, HolderNames, LaneNames};
 use crate::lane::store::After;
 use crate::layout::{Fields, Header, ROOT, slot_of};
 use crate::shard::{Shard, Sight};
-use crate::types::Tier;
+use crate::types::{EngineHash, Tier};
 use crate::version::Locked;
 
 /// Counters of a lane, published after every operation.
@@ -27,7 +27,7 @@ pub(crate) struct Counts {
 pub(crate) struct Work<'a> {
     pub shard: &'a Shard,
     pub lane: u32,
-    pub canonical: &'a mut CanonicalMap,
+    pub canonical: &'a mut LaneNames,
     pub holders: &'a mut [HolderNames; Tier::COUNT],
     /// Which words of holder slots are this lane's.
     pub mine: &'a [bool],
@@ -104,18 +104,42 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// Where this operation's holder has a private name.
+    #[inline]
+    pub fn private(&self, name: u64) -> Option<u32> {
+        self.canonical.private(&self.shard.arena, self.slot(), &self.holders[self.tier.index()], name)
+    }
+
+    /// Gives this operation's holder a private name, or moves it.
+    pub fn set_private(&mut self, name: u64, position: u32) {
+        let (slot, me) = (self.slot(), &mut self.holders[self.tier.index()]);
+        self.canonical.set_private(&self.shard.arena, slot, me, name, position);
+    }
+
+    /// Takes a private name from this operation's holder.
+    pub fn remove_private(&mut self, name: u64) {
+        let (slot, me) = (self.slot(), &mut self.holders[self.tier.index()]);
+        self.canonical.remove_private(&self.shard.arena, slot, me, name);
+    }
+
+    /// Names up to the first that this operation's holder has privately.
+    pub fn not_private(&mut self, names: &[EngineHash]) -> usize {
+        let (slot, me) = (self.slot(), &self.holders[self.tier.index()]);
+        self.canonical.not_private(&self.shard.arena, slot, me, names)
+    }
+
     /// Where a name stands in a tier of this rank.
     pub fn resolve_in(&self, tier: Tier, name: u64) -> Option<NamedAt> {
         let names = &self.holders[tier.index()];
         if names.held == 0 {
             return None;
         }
-        if let Some(position) = names.private.get(name) {
+        let slot = slot_of(self.rank_slot, tier);
+        if let Some(position) = self.canonical.private(&self.shard.arena, slot, names, name) {
             return Some(NamedAt { position, private: true });
         }
         let position = self.canonical.find(&self.shard.arena, name)?;
-        let slot = slot_of(self.rank_slot, tier);
-        self.stands_at(slot, position).map(|_| NamedAt { position, private: false })
+        stands_at(self.shard, slot, position).map(|_| NamedAt { position, private: false })
     }
 
     /// Where a name stands in this operation's tier.
@@ -131,7 +155,7 @@ impl<'a> Work<'a> {
         if let Some(at) = self.expected(me.latest, name) {
             return Some(at.into());
         }
-        if let Some(position) = me.private.get(name) {
+        if let Some(position) = self.private(name) {
             return Some(After::position(position));
         }
         if let Some(at) = self.standing(name) {
@@ -152,7 +176,7 @@ impl<'a> Work<'a> {
             return None;
         }
         let position = self.canonical.find(&self.shard.arena, name)?;
-        self.stands_at(self.slot(), position)
+        stands_at(self.shard, self.slot(), position)
     }
 
     /// The same without the map, if the name is the one hinted at. Nothing of the hint is believed.
@@ -161,27 +185,27 @@ impl<'a> Work<'a> {
         if hint.name != name || hint.position == ROOT {
             return None;
         }
-        let there = self.stands_in(self.slot(), self.shard.locate_once(hint.position)?)??;
+        let there = stands_in(self.shard, self.slot(), self.shard.locate_once(hint.position)?)??;
         // What the holder has stays while its lane is here, and so does the name.
         (self.shard.arena.name(hint.position) == name).then_some(there)
     }
+}
 
-    /// Whether a holder of this lane has a mapped position under its canonical name.
-    #[inline]
-    fn stands_at(&self, slot: u32, position: u32) -> Option<Standing> {
-        loop {
-            if let Some(answer) = self.stands_in(slot, self.shard.locate(position)) {
-                return answer;
-            }
+/// Whether a holder of this lane has a mapped position under its canonical name.
+#[inline]
+pub(crate) fn stands_at(shard: &Shard, slot: u32, position: u32) -> Option<Standing> {
+    loop {
+        if let Some(answer) = stands_in(shard, slot, shard.locate(position)) {
+            return answer;
         }
     }
+}
 
-    /// The same for a run as it was seen; `None` where the run changed meanwhile.
-    #[inline]
-    fn stands_in(&self, slot: u32, (sight, offset): (Sight, u32)) -> Option<Option<Standing>> {
-        let header = self.shard.header(sight.run);
-        let (cut, private) = self.shard.cut(header, &sight.fields, slot);
-        let same = header.version().confirm(sight.seen);
-        same.then(|| (offset < cut && !private).then_some(Standing { sight, offset }))
-    }
+/// The same for a run as it was seen; `None` where the run changed meanwhile.
+#[inline]
+fn stands_in(shard: &Shard, slot: u32, (sight, offset): (Sight, u32)) -> Option<Option<Standing>> {
+    let header = shard.header(sight.run);
+    let (cut, private) = shard.cut(header, &sight.fields, slot);
+    let same = header.version().confirm(sight.seen);
+    same.then(|| (offset < cut && !private).then_some(Standing { sight, offset }))
 }

@@ -48,6 +48,7 @@ impl Configuration {
             runs_max: if self.tiny { 256 } else { 1 << 19 },
             exts_max: if self.tiny { 64 } else { 1 << 16 },
             orphans_max_per_rank: 24,
+            private_names_max_per_lane: 1 << 24,
             names_max_per_holder: if self.tiny { 600 } else { 1 << 20 },
             run_blocks_max: self.run_blocks_max,
             hash_key: Some([0x0123_4567_89AB_CDEF, 0xFEDC_BA98_7654_3210]),

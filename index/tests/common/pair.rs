@@ -436,6 +436,7 @@ fn is_full(error: &IndexError) -> bool {
             | IndexError::RunsFull { .. }
             | IndexError::ExtsFull { .. }
             | IndexError::NamesFull { .. }
+            | IndexError::PrivateNamesFull { .. }
     )
 }
 

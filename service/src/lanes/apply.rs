@@ -22,6 +22,7 @@ fn refused(lane: &mut Lane, rank: RankSlot, error: IndexError, applied: &mut App
         | IndexError::RunsFull { .. }
         | IndexError::ExtsFull { .. }
         | IndexError::NamesFull { .. }
+        | IndexError::PrivateNamesFull { .. }
         | IndexError::RanksFull { .. } => {
             // Once a batch: a publisher can fill one with operations that all meet the limit.
             if applied.limit_reached == 0 {

@@ -2,7 +2,7 @@
 //! work, the line after a home that was passed or is full, and what a tag match stands for; then the work itself.
 
 use crate::lane::map::homes::tag;
-use crate::lane::map::{EVERYBODY, Keys, LaneMap};
+use crate::lane::map::{Append, EVERYBODY, Keys, LaneMap, salt};
 use crate::prefetch::read_soon;
 
 /// Names worked on at a time.
@@ -40,6 +40,55 @@ impl LaneMap {
             }
         }
         taken
+    }
+
+    /// Gives an owner slots for names, up to the first name that it has one for already, or that has a canonical slot of which
+    /// `elsewhere` says that the owner has it. How many got one.
+    pub fn insert_private<K: Append>(
+        &mut self,
+        keys: &mut K,
+        names: impl ExactSizeIterator<Item = u64>,
+        owner: u32,
+        elsewhere: impl Fn(u32) -> bool,
+    ) -> u32 {
+        let mut names = names;
+        let mut taken = 0;
+        while names.len() > 0 {
+            let count = names.len().min(BATCH);
+            self.make_room(keys, count);
+            self.plan(keys, names.by_ref().take(count));
+            self.ask_ahead(keys, 0..AHEAD.min(count));
+            for j in 0..count {
+                self.ask_ahead(keys, j + AHEAD..(j + AHEAD + 1).min(count));
+                let Planned { name, home, raw } = self.plan[j];
+                let home = home as usize;
+                let (canonical, own) = self.find_both(keys, name, owner, home, raw);
+                if own.is_some() || canonical.is_some_and(&elsewhere) {
+                    return taken;
+                }
+                let slot = keys.append(name);
+                self.put(keys, home, tag(raw, salt(owner)), slot);
+                taken += 1;
+            }
+        }
+        taken
+    }
+
+    /// Names up to the first of which the owner has a slot of its own.
+    pub fn not_private(&mut self, keys: &impl Keys, names: impl ExactSizeIterator<Item = u64>, owner: u32) -> usize {
+        let mut names = names;
+        let mut seen = 0;
+        while names.len() > 0 {
+            let count = names.len().min(BATCH);
+            self.plan(keys, names.by_ref().take(count));
+            for &Planned { name, home, raw } in &self.plan[..count] {
+                if self.find_from(keys, name, owner, home as usize, tag(raw, salt(owner))).is_some() {
+                    return seen;
+                }
+                seen += 1;
+            }
+        }
+        seen
     }
 
     /// Takes out canonical names of the slots from `from` on. Names that have another slot or none are left alone.

@@ -53,6 +53,12 @@ pub(crate) trait Keys {
     fn ask(&self, slot: u32);
 }
 
+/// Keys that make a new slot for a name.
+pub(crate) trait Append: Keys {
+    /// A slot for the next name.
+    fn append(&mut self, name: u64) -> u32;
+}
+
 /// Two owners' equal names share a home but seldom a tag.
 #[inline(always)]
 fn salt(owner: u32) -> u16 {
@@ -130,6 +136,42 @@ impl LaneMap {
             None if self.lines[home].marked() => self.crowd.get(owner, name),
             None => None,
         }
+    }
+
+    /// The canonical slot of a name and the owner's own one, in one pass over the lines.
+    #[inline(always)]
+    fn find_both(&self, keys: &impl Keys, name: u64, owner: u32, home: usize, raw: u16) -> (Option<u32>, Option<u32>) {
+        let (mut canonical, mut own) = (None, None);
+        let (everybodys, owners) = (tag(raw, 0), tag(raw, salt(owner)));
+        for at in home..=home + REACH {
+            let line = &self.lines[at];
+            for k in each(line.with_tag(everybodys) | line.with_tag(owners)) {
+                let slot = line.slot(k);
+                if keys.name(slot) == name {
+                    match keys.owner(slot) {
+                        EVERYBODY => canonical = Some(slot),
+                        of if of == owner => own = Some(slot),
+                        _ => {}
+                    }
+                }
+            }
+            if line.passed() == 0 {
+                break;
+            }
+        }
+        if self.lines[home].marked() {
+            canonical = canonical.or_else(|| self.crowd.get(EVERYBODY, name));
+            own = own.or_else(|| self.crowd.get(owner, name));
+        }
+        (canonical, own)
+    }
+
+    /// Takes the entry `name -> slot` out; whether it was there.
+    pub fn remove(&mut self, keys: &impl Keys, name: u64, slot: u32) -> bool {
+        let (home, raw) = self.homes.place(keys.hash(name));
+        let there = self.take(keys, name, slot, home, tag(raw, salt(keys.owner(slot))));
+        self.left(keys, 1);
+        there
     }
 
     /// Line and place of the entry with this tag of which `is` says that it is the one.

@@ -9,8 +9,10 @@ use crate::lane::map::line::{Line, REACH, SLOTS, each};
 use crate::lane::map::{Keys, LINES_MIN, LOAD_MAX, LOAD_MIN, LaneMap, salt};
 use crate::prefetch::read_soon;
 
-/// Half lines moved with each name that comes or goes while a sweep runs.
-const PACE: usize = 3;
+/// Half lines moved with each name that comes or goes while the map grows: a store's share of the work is small.
+const PACE_UP: usize = 3;
+/// The same while it shrinks: memory follows soon.
+const PACE_DOWN: usize = 8;
 /// Lines at the bottom that move at once.
 const AT_ONCE: usize = 16;
 const _: () = assert!(AT_ONCE * 4 / 3 > AT_ONCE + REACH, "growing: what moves lands above the old entries");
@@ -86,7 +88,7 @@ impl LaneMap {
 
     #[inline(never)]
     fn sweep(&mut self, keys: &impl Keys, names: usize) {
-        self.debt += PACE * names;
+        self.debt += names * if self.homes.growing { PACE_UP } else { PACE_DOWN };
         while self.debt >= 2 && self.homes.sweeping() {
             self.debt -= 2;
             let edge = self.homes.edge;

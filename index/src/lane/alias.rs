@@ -1,0 +1,275 @@
+//! Private names of a lane's holders, kept where the lane map points: eight names of one holder at consecutive positions share
+//! a line and a short header, so a name needs no position of its own.
+//!
+//! ```text
+//! names:     granule x 8 x u64
+//! granules:  u32 position of the first name | u32 the alias before it | u32 holder 24, live 8
+//! ```
+//!
+//! An *alias* is granule * 8 + place; the lane map has it with bit 31 set. A name goes on in the granule of the name before
+//! it while positions go on; splits never touch it, since positions do not move. What is freed is taken again lowest first,
+//! so that the end of the range empties.
+
+use crate::error::ConfigError;
+use crate::reserved::Reserved;
+
+/// Names of a granule.
+pub(crate) const PLACES: u32 = 8;
+/// Marks an alias among the lane map's slots.
+pub(crate) const ALIAS: u32 = 1 << 31;
+/// Granules that are kept back, so that what was checked before a step never fails within it.
+const SPARE: usize = 64;
+const GROUP: usize = 64;
+/// Bytes of a granule's names and header.
+const GRANULE_BYTES: u64 = PLACES as u64 * 8 + size_of::<Granule>() as u64;
+
+/// Header of eight names.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Granule {
+    first: u32,
+    before: u32,
+    /// Holder << 8 | live places.
+    holder: u32,
+}
+const _: () = assert!(size_of::<Granule>() == 12);
+
+impl Granule {
+    pub const EMPTY: Self = Self { first: 0, before: 0, holder: 0 };
+}
+
+/// The private names of a lane.
+pub(crate) struct Aliases {
+    names: Reserved<u64>,
+    granules: Reserved<Granule>,
+    /// A set bit is a free granule that was used before.
+    free: Vec<u64>,
+    /// A set bit is a word of `free` that is not zero.
+    groups: Vec<u64>,
+    /// Granules ever used; number 0 never is, so that alias 0 is none.
+    known: usize,
+    live: usize,
+    names_live: usize,
+    granules_max: usize,
+}
+
+impl Aliases {
+    /// Reserves room for `names_max` names, where granules are full.
+    pub fn new(names_max: usize) -> Result<Self, ConfigError> {
+        let granules_max = names_max / PLACES as usize;
+        let all = 1 + granules_max + SPARE;
+        Ok(Self {
+            names: Reserved::new("private names", all * PLACES as usize)?,
+            granules: Reserved::new("granules of private names", all)?,
+            free: Vec::new(),
+            groups: Vec::new(),
+            known: 1,
+            live: 0,
+            names_live: 0,
+            granules_max,
+        })
+    }
+
+    /// Names that surely still find a place.
+    pub fn room(&self) -> usize {
+        self.granules_max.saturating_sub(self.live)
+    }
+    /// Names.
+    pub fn len(&self) -> usize {
+        self.names_live
+    }
+    /// Bytes of the granules in use.
+    pub fn bytes(&self) -> u64 {
+        self.live as u64 * GRANULE_BYTES + ((self.free.capacity() + self.groups.capacity()) * 8) as u64
+    }
+
+    #[inline(always)]
+    pub fn name(&self, alias: u32) -> u64 {
+        self.names[alias as usize]
+    }
+    #[inline(always)]
+    pub fn name_word(&self, alias: u32) -> &u64 {
+        &self.names[alias as usize]
+    }
+    #[inline(always)]
+    fn granule(&self, alias: u32) -> &Granule {
+        &self.granules[(alias / PLACES) as usize]
+    }
+    #[inline(always)]
+    pub fn holder(&self, alias: u32) -> u32 {
+        self.granule(alias).holder >> 8
+    }
+    /// Where a live name stands.
+    #[inline(always)]
+    pub fn position(&self, alias: u32) -> u32 {
+        self.granule(alias).first + alias % PLACES
+    }
+
+    /// Whether a holder has a name there; the alias may be a rumour.
+    #[inline]
+    pub fn is_live(&self, alias: u32, holder: u32) -> bool {
+        let word = self.granule(alias).holder;
+        word >> 8 == holder && word >> (alias % PLACES) & 1 == 1
+    }
+
+    /// The alias of the position below a live one, as far as is known; a rumour.
+    #[inline]
+    pub fn below(&self, alias: u32) -> u32 {
+        if alias.is_multiple_of(PLACES) { self.granule(alias).before } else { alias - 1 }
+    }
+
+    /// Gives a holder's name at a position a place: after `latest`, if that is the holder's name of the position before.
+    pub fn append(&mut self, latest: u32, holder: u32, position: u32, name: u64) -> u32 {
+        self.names_live += 1;
+        let next = latest + 1;
+        let goes_on = !next.is_multiple_of(PLACES)
+            && self.is_live(latest, holder)
+            && self.position(latest) + 1 == position
+            && (self.granule(latest).holder & 0xff) >> (next % PLACES) == 0;
+        let alias = if goes_on {
+            next
+        } else {
+            let granule = self.take();
+            self.granules[granule as usize] = Granule { first: position, before: latest, holder: holder << 8 };
+            granule * PLACES
+        };
+        self.granules[(alias / PLACES) as usize].holder |= 1 << (alias % PLACES);
+        self.names[alias as usize] = name;
+        alias
+    }
+
+    /// Takes a live name out.
+    pub fn remove(&mut self, alias: u32) {
+        self.names_live -= 1;
+        let granule = &mut self.granules[(alias / PLACES) as usize];
+        debug_assert!(granule.holder >> (alias % PLACES) & 1 == 1, "alias {alias} is live");
+        granule.holder &= !(1 << (alias % PLACES));
+        if granule.holder & 0xff == 0 {
+            *granule = Granule::EMPTY;
+            self.give((alias / PLACES) as usize);
+        }
+    }
+
+    fn take(&mut self) -> u32 {
+        self.live += 1;
+        let Some(i) = self.groups.iter().position(|&group| group != 0) else {
+            let granule = self.known;
+            self.known += 1;
+            assert!(granule < self.granules.len(), "room was asked for before each step");
+            return granule as u32;
+        };
+        let word = i * 64 + self.groups[i].trailing_zeros() as usize;
+        let bit = self.free[word].trailing_zeros() as usize;
+        self.free[word] &= self.free[word] - 1;
+        if self.free[word] == 0 {
+            self.groups[i] &= !(1 << (word % 64));
+        }
+        (word * GROUP + bit) as u32
+    }
+
+    fn give(&mut self, granule: usize) {
+        self.live -= 1;
+        let word = granule / GROUP;
+        if word >= self.free.len() {
+            self.free.resize(word + 1, 0);
+            self.groups.resize(word / 64 + 1, 0);
+        }
+        self.free[word] |= 1 << (granule % GROUP);
+        self.groups[word / 64] |= 1 << (word % 64);
+        // A group's names are one page. Much more is known than used: the page goes back.
+        if self.free[word] == u64::MAX && self.live < self.known / 2 {
+            let names = GROUP * PLACES as usize;
+            self.names.release(word * names, (word + 1) * names);
+        }
+        if self.live == 0 {
+            self.reset();
+        }
+    }
+
+    /// The last name went: everything goes back.
+    fn reset(&mut self) {
+        self.names.release(0, self.known * PLACES as usize);
+        self.granules.release(0, self.known);
+        (self.free, self.groups, self.known) = (Vec::new(), Vec::new(), 1);
+    }
+
+    /// Granules from 1 up to this one may be in use.
+    pub fn end(&self) -> u32 {
+        self.known as u32
+    }
+
+    /// Whose names a granule has.
+    pub fn holder_of(&self, granule: u32) -> Option<u32> {
+        let word = self.granules[granule as usize].holder;
+        (word & 0xff != 0).then_some(word >> 8)
+    }
+
+    /// The next granule of a holder after this one.
+    pub fn next_granule(&self, after: u32, holder: u32) -> Option<u32> {
+        (after + 1..self.end()).find(|&granule| self.holder_of(granule) == Some(holder))
+    }
+
+    /// Every name of a holder: alias and name. Walks the headers of all granules in use.
+    pub fn of(&self, holder: u32) -> impl Iterator<Item = (u32, u64)> {
+        let mine = move |g: &usize| self.granules[*g].holder >> 8 == holder;
+        (1..self.known).filter(mine).flat_map(move |g| {
+            let all = g as u32 * PLACES..(g as u32 + 1) * PLACES;
+            all.filter(move |&alias| self.is_live(alias, holder)).map(|alias| (alias, self.name(alias)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Aliases, PLACES};
+
+    #[test]
+    fn a_stretch_shares_granules_and_freed_ones_are_taken_again() {
+        let mut aliases = Aliases::new(8_000).unwrap();
+        let stretch = |aliases: &mut Aliases, holder, from: u32| {
+            let mut latest = 0;
+            (0..20)
+                .map(|i| {
+                    latest = aliases.append(latest, holder, from + i, u64::from(from + i));
+                    latest
+                })
+                .collect::<Vec<_>>()
+        };
+        let first = stretch(&mut aliases, 3, 100);
+        assert_eq!((aliases.live, aliases.len()), (3, 20));
+        let second = stretch(&mut aliases, 4, 100);
+        for (i, &alias) in first.iter().enumerate() {
+            assert_eq!((aliases.position(alias), aliases.name(alias)), (100 + i as u32, 100 + i as u64));
+            assert!(aliases.is_live(alias, 3) && !aliases.is_live(alias, 4));
+            assert_eq!(aliases.below(alias), if i == 0 { 0 } else { first[i - 1] });
+        }
+        assert_eq!(aliases.of(4).map(|(alias, _)| alias).collect::<Vec<_>>(), second);
+        first.iter().for_each(|&alias| aliases.remove(alias));
+        assert_eq!((aliases.live, aliases.len()), (3, 20));
+        let third = stretch(&mut aliases, 5, 7);
+        assert_eq!(third[0] / PLACES, first[0] / PLACES);
+        assert!(!aliases.is_live(first[0], 3));
+        second.iter().chain(&third).for_each(|&alias| aliases.remove(alias));
+        assert_eq!((aliases.live, aliases.known, aliases.bytes()), (0, 1, 0));
+    }
+
+    /// Another name of the same position, a gap, another holder, a dead name: each begins a granule.
+    #[test]
+    fn only_the_next_position_of_the_holder_goes_on() {
+        let mut aliases = Aliases::new(8_000).unwrap();
+        let a = aliases.append(0, 1, 50, 1);
+        let twin = aliases.append(a, 1, 50, 2);
+        let gap = aliases.append(a, 1, 52, 3);
+        let other = aliases.append(a, 2, 51, 4);
+        let next = aliases.append(a, 1, 51, 5);
+        assert_eq!(next, a + 1);
+        let fork = aliases.append(a, 1, 51, 6);
+        aliases.remove(next);
+        let again = aliases.append(a, 1, 51, 7);
+        assert_eq!(again, next);
+        let granules = [a, twin, gap, other, fork].map(|alias| alias / PLACES);
+        assert!((1..5).all(|i| !granules[..i].contains(&granules[i])), "{granules:?}");
+        aliases.remove(a);
+        assert_ne!(aliases.append(a, 1, 51, 8) / PLACES, a / PLACES);
+    }
+}
