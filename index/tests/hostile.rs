@@ -357,14 +357,13 @@ fn a_very_long_chain() {
     pair.finish().unwrap();
 }
 
-/// A hostile or broken engine: tens of thousands of orphans of one parent and of one name must not take quadratic time.
+/// A hostile or broken engine: tens of thousands of orphans of one parent and of one name. Work quadratic in them would not end soon.
 #[test]
 fn orphans_of_one_parent_and_of_one_name() {
     const ORPHANS: u64 = 60_000;
     let config = IndexConfig { orphans_max_per_rank: ORPHANS as u32, ..IndexConfig::default() };
     let (index, mut lane, holders) = index(config, 1);
     let at = holders[0];
-    let begun = std::time::Instant::now();
     for same_name in [false, true] {
         for i in 0..ORPHANS {
             let n = [EngineHash(if same_name { 3 } else { 10 + i })];
@@ -382,8 +381,6 @@ fn orphans_of_one_parent_and_of_one_name() {
             lane.clear(at.rank, None).unwrap();
         }
     }
-    let took = begun.elapsed();
-    assert!(took < std::time::Duration::from_secs(8), "{took:?} for {ORPHANS} orphans");
     check(&index, &lane);
     assert_eq!(index.stats().parked, 0);
 }

@@ -66,10 +66,10 @@ impl Lane {
         };
         let position = self.hinted(event, name).or_else(|| match stage {
             0 => {
-                self.canonical_map().expect(&shard.arena, name.0);
+                self.lane_names().expect(&shard.arena, name.0);
                 None
             }
-            _ => self.canonical_map().candidate(&shard.arena, name.0),
+            _ => self.lane_names().candidate(&shard.arena, name.0),
         });
         let Some(position) = position else { return };
         match stage {
@@ -125,7 +125,7 @@ impl Lane {
     fn look_at_names(&self, event: &Upcoming<'_>) {
         let (Upcoming::Store(_, Store { names, .. }) | Upcoming::Remove(_, names)) = event;
         let arena = &self.shard_ref().arena;
-        names.iter().take(NAMES).for_each(|name| self.canonical_map().expect(arena, name.0));
+        names.iter().take(NAMES).for_each(|name| self.lane_names().expect(arena, name.0));
     }
 }
 

@@ -102,13 +102,13 @@ impl LaneNames {
     /// Asks for the line of a name, to be looked at soon.
     #[inline]
     pub fn expect(&self, arena: &Arena, name: u64) {
-        self.map.expect(&Canonical { arena, key: self.key }, name);
+        self.map.expect(&self.slots(arena), name);
     }
 
     /// A position that probably has this name: nothing but the map's line is read.
     #[inline]
     pub fn candidate(&self, arena: &Arena, name: u64) -> Option<u32> {
-        self.map.candidate(&Canonical { arena, key: self.key }, name, EVERYBODY)
+        self.map.candidate(&self.slots(arena), name, EVERYBODY).filter(|slot| slot & ALIAS == 0)
     }
 
     /// The position with this canonical name.

@@ -198,6 +198,7 @@ pub struct RawIndex {
     pub exts_max: u32,
     pub orphans_max_per_rank: u32,
     pub names_max_per_holder: u64,
+    pub private_names_max_per_lane: u32,
 }
 
 impl Default for RawIndex {
@@ -214,6 +215,7 @@ impl Default for RawIndex {
             exts_max: index.exts_max,
             orphans_max_per_rank: index.orphans_max_per_rank,
             names_max_per_holder: index.names_max_per_holder,
+            private_names_max_per_lane: index.private_names_max_per_lane,
         }
     }
 }

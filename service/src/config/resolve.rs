@@ -156,6 +156,7 @@ fn index(raw: &Raw, plan: &Plan) -> IndexConfig {
         exts_max: raw.index.exts_max,
         orphans_max_per_rank: raw.index.orphans_max_per_rank,
         names_max_per_holder: raw.index.names_max_per_holder,
+        private_names_max_per_lane: raw.index.private_names_max_per_lane,
         ..IndexConfig::default()
     }
 }
