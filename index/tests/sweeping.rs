@@ -79,6 +79,36 @@ fn a_clear_is_visible_before_anything_is_swept() {
     assert_eq!((stats.sweeping, stats.blocks, stats.runs), (0, 0, 0));
 }
 
+/// Private names of a cleared rank are swept some granules at a time, and neither a rank that comes after it nor the limit
+/// of private names meets them.
+#[test]
+fn private_names_of_a_cleared_rank_are_swept_by_and_by() {
+    let (index, mut lane, mut reader) = index(IndexConfig { private_names_max_per_lane: 8_000, ..Default::default() });
+    let ranks: Vec<_> = (0..2).map(|key| lane.open_rank(RankKey(key)).expect("room")).collect();
+    let private = |lane: &mut Lane, salt: u64| {
+        for chain in 0..100 {
+            let (n, c) = (names(chain + salt, 20), contents(chain, 20));
+            lane.store(Holder { rank: ranks[1], tier: DEVICE }, &copy(None, &n, &c)).expect("room for a chain");
+        }
+    };
+    store(&mut lane, ranks[0], 0..100, 20);
+    for round in 1..=20 {
+        private(&mut lane, round * 1_000);
+        check(&index, &lane);
+        assert_eq!(answer(&mut reader, 7, 20), [(0, 20), (1, 20)]);
+        assert_eq!(lane.clear(ranks[1], None).expect("an open rank").blocks, 2_000);
+        let left = lane.sweep(0);
+        assert!((3_000..=4_000).contains(&left), "{left} blocks and private names left");
+        let swept = left - lane.sweep(1);
+        assert!(swept <= 20 + 8, "{swept} by one run and one granule");
+        check(&index, &lane);
+        assert_eq!(answer(&mut reader, 7, 20), [(0, 20)]);
+    }
+    while lane.sweep(16) > 0 {}
+    check(&index, &lane);
+    assert_eq!(index.stats().sweeping, 0);
+}
+
 /// The same rank stores again at once: the same chains, others under the same names, and longer ones, while the sweep goes
 /// over what it held before.
 #[test]
