@@ -53,7 +53,6 @@ mod layout;
 #[doc(hidden)]
 pub mod model;
 mod place;
-#[allow(dead_code, reason = "its first caller arrives with the next change")]
 mod prefetch;
 mod read;
 pub mod reference;

@@ -1,5 +1,7 @@
 //! Looking ahead is a hint: whatever a lane is told about its queue, it answers and holds the same.
 
+#![expect(clippy::unwrap_used, reason = "a test may stop where its own scene is wrong")]
+
 use kvatlas_index::{
     ContentHash, EngineHash, Holder, Index, IndexConfig, Lane, RankKey, RankSlot, Store, StoreKind, Tier, Upcoming,
 };
