@@ -109,6 +109,19 @@ impl Granules {
         Some(id * PAGE + at)
     }
 
+    /// Takes up to `count` granules from `first` on, as far as they are free and on its page. How many.
+    fn take_from(&mut self, first: u32, count: u32) -> u32 {
+        let (id, at) = (first / PAGE, first % PAGE);
+        let Some(page) = self.pages.get_mut(id as usize) else { return 0 };
+        let count = (page.free >> at).trailing_ones().min(count);
+        if count > 0 {
+            page.free &= !mask(at, count);
+            self.rebin(id);
+            self.live += u64::from(count);
+        }
+        count
+    }
+
     /// Gives back `count` granules from `first`, all of one page.
     fn give(&mut self, first: u32, count: u32) {
         let (id, at) = (first / PAGE, first % PAGE);
@@ -310,14 +323,7 @@ impl Stock {
         let own =
             (0..self.stretches_len).filter(|&i| self.stretches[i].1 >= count).min_by_key(|&i| self.stretches[i].1);
         if let Some(i) = own {
-            let (first, have) = self.stretches[i];
-            self.stretches[i] = (first + count, have - count);
-            if have == count {
-                self.stretches_len -= 1;
-                self.stretches.swap(i, self.stretches_len);
-            }
-            self.granules -= count;
-            return Ok((first, count));
+            return Ok((self.cut_stretch(i, count), count));
         }
         let mut shared = shared.lock();
         match shared.granules.take(count) {
@@ -327,6 +333,30 @@ impl Stock {
                 shared.take_granules(count)
             }
         }
+    }
+
+    /// Up to `count` granules from `first` on, which follows a granule that is in use, as far as they are free. How many.
+    pub fn take_from(&mut self, shared: &Mutex<Alloc>, first: u32, count: u32) -> u32 {
+        match self.stretches[..self.stretches_len].iter().position(|s| s.0 == first) {
+            Some(i) => {
+                let count = count.min(self.stretches[i].1);
+                self.cut_stretch(i, count);
+                count
+            }
+            None => shared.lock().granules.take_from(first, count),
+        }
+    }
+
+    /// Takes the beginning of an own stretch; its first granule.
+    fn cut_stretch(&mut self, i: usize, count: u32) -> u32 {
+        let (first, have) = self.stretches[i];
+        self.stretches[i] = (first + count, have - count);
+        if have == count {
+            self.stretches_len -= 1;
+            self.stretches.swap(i, self.stretches_len);
+        }
+        self.granules -= count;
+        first
     }
 
     /// Takes granules back, any number in a row.
@@ -398,6 +428,15 @@ mod tests {
                     assert!(count <= want && first / PAGE == (first + count - 1) / PAGE);
                     assert!(held.iter().all(|&(f, c)| first + count <= f || f + c <= first), "overlap");
                     held.push((first, count));
+                }
+                if let Some(last) = held.last_mut().filter(|_| x >> 50 & 1 == 0) {
+                    // Stretches grow where what follows them is free; here only to the end of their page, as `give` expects.
+                    let end = last.0 + last.1;
+                    let more = stock.take_from(shared, end, (PAGE - 1) - (end - 1) % PAGE);
+                    last.1 += more;
+                    let (first, count) = *last;
+                    let others = &held[..held.len() - 1];
+                    assert!(others.iter().all(|&(f, c)| first + count <= f || f + c <= first), "overlap");
                 }
                 runs.extend(stock.take_run(shared));
             } else if !held.is_empty() {

@@ -1,4 +1,4 @@
-//! Comparing a query with contents in the arena: the leading blocks in which they agree.
+//! Comparing hashes with those in the arena: the leading blocks in which they agree.
 //!
 //! The arena's words may change under the comparison. What is read is a rumour until the run's version is confirmed, so all
 //! that counts is that every word is read after the version and before its confirmation.
@@ -8,14 +8,31 @@
 )]
 
 use crate::sync::{AtomicU64, Ordering};
-use crate::types::ContentHash;
+use crate::types::{ContentHash, EngineHash};
 
 /// Blocks compared at once.
 const STRIDE: usize = 8;
 
+/// A hash that the arena has words of.
+pub(crate) trait Word: Copy {
+    fn word(self) -> u64;
+}
+impl Word for ContentHash {
+    #[inline(always)]
+    fn word(self) -> u64 {
+        self.0
+    }
+}
+impl Word for EngineHash {
+    #[inline(always)]
+    fn word(self) -> u64 {
+        self.0
+    }
+}
+
 /// Blocks in which a query and an arena stretch agree from their beginnings on.
 #[inline]
-pub(crate) fn common(query: &[ContentHash], arena: &[AtomicU64]) -> u32 {
+pub(crate) fn common<W: Word>(query: &[W], arena: &[AtomicU64]) -> u32 {
     let n = query.len().min(arena.len());
     let (query, arena) = (&query[..n], &arena[..n]);
     let mut same = 0;
@@ -25,22 +42,38 @@ pub(crate) fn common(query: &[ContentHash], arena: &[AtomicU64]) -> u32 {
         }
         same += STRIDE;
     }
-    same += query[same..].iter().zip(&arena[same..]).take_while(|(q, a)| q.0 == a.load(Ordering::Relaxed)).count();
+    same += query[same..].iter().zip(&arena[same..]).take_while(|(q, a)| q.word() == a.load(Ordering::Relaxed)).count();
     same as u32
+}
+
+/// The same with the arena stretch read from its end. Both have one length.
+#[inline]
+pub(crate) fn common_backwards<W: Word>(query: &[W], arena: &[AtomicU64]) -> u32 {
+    debug_assert_eq!(query.len(), arena.len());
+    let mut same = 0;
+    for (query, arena) in query.as_chunks::<STRIDE>().0.iter().zip(arena.as_rchunks::<STRIDE>().1.iter().rev()) {
+        let differs = query.iter().zip(arena.iter().rev());
+        if differs.fold(0, |differs, (q, a)| differs | (q.word() ^ a.load(Ordering::Relaxed))) != 0 {
+            break;
+        }
+        same += STRIDE;
+    }
+    let rest = query[same..].iter().zip(arena[..arena.len() - same].iter().rev());
+    (same + rest.take_while(|(q, a)| q.word() == a.load(Ordering::Relaxed)).count()) as u32
 }
 
 /// Whether two stretches of [`STRIDE`] blocks agree.
 #[inline(always)]
 #[cfg(not(all(not(loom), not(miri), target_arch = "x86_64")))]
-fn equal(query: &[ContentHash; STRIDE], arena: &[AtomicU64; STRIDE]) -> bool {
-    query.iter().zip(arena).fold(0, |differs, (q, a)| differs | (q.0 ^ a.load(Ordering::Relaxed))) == 0
+fn equal<W: Word>(query: &[W; STRIDE], arena: &[AtomicU64; STRIDE]) -> bool {
+    query.iter().zip(arena).fold(0, |differs, (q, a)| differs | (q.word() ^ a.load(Ordering::Relaxed))) == 0
 }
 
 /// Whether two stretches of [`STRIDE`] blocks agree.
 #[inline(always)]
 #[cfg(all(not(loom), not(miri), target_arch = "x86_64"))]
-fn equal(query: &[ContentHash; STRIDE], arena: &[AtomicU64; STRIDE]) -> bool {
-    const _: () = assert!(size_of::<[AtomicU64; STRIDE]>() == 64);
+fn equal<W: Word>(query: &[W; STRIDE], arena: &[AtomicU64; STRIDE]) -> bool {
+    const { assert!(size_of::<[AtomicU64; STRIDE]>() == 64 && size_of::<[W; STRIDE]>() == 64) };
     let mask: u32;
     // SAFETY: both arrays are 64 bytes long and are only read. Each load stands for two relaxed loads of
     // aligned words; x86 reads an aligned word in one piece also as half of a wider load, and keeps loads in order, so the
@@ -78,7 +111,7 @@ fn equal(query: &[ContentHash; STRIDE], arena: &[AtomicU64; STRIDE]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::common;
+    use super::{common, common_backwards};
     use crate::sync::AtomicU64;
     use crate::types::ContentHash;
 
@@ -92,6 +125,9 @@ mod tests {
                         |(i, q): (usize, &ContentHash)| AtomicU64::new(if i == differs { q.0 ^ flip } else { q.0 });
                     let mut arena: Vec<_> = query.iter().enumerate().map(word).collect();
                     assert_eq!(common(&query, &arena), differs as u32);
+                    arena.reverse();
+                    assert_eq!(common_backwards(&query, &arena), differs as u32);
+                    arena.reverse();
                     arena.push(AtomicU64::new(1));
                     assert_eq!(common(&query, &arena), differs as u32);
                     assert_eq!(common(&query[..len / 2], &arena), differs.min(len / 2) as u32);

@@ -1,7 +1,7 @@
 //! Removals: names go, and with a position's last name the position. A stretch of canonical names goes in one cutoff.
 
+use crate::compare::{common, common_backwards};
 use crate::error::IndexError;
-use crate::lane::compare::{common_names, same_backwards};
 use crate::lane::names::Hint;
 use crate::lane::parking::Parking;
 use crate::lane::survey::Survey;
@@ -117,7 +117,7 @@ impl<'a> Work<'a> {
         let me = &self.holders[self.tier.index()];
         let most = following.len().min(offset as usize);
         let below = arena.names(base + offset - most as u32, most as u32);
-        let mut count = same_backwards(&following[..most], below);
+        let mut count = common_backwards(&following[..most], below);
         let usual = |at: u32, i: u32| me.usual(at, following[i as usize].0);
         if !me.is_plain() {
             count = (0..count).take_while(|&i| usual(base + offset - 1 - i, i)).count() as u32;
@@ -126,7 +126,7 @@ impl<'a> Work<'a> {
             return (offset - count, offset);
         }
         let above = arena.names(base + offset + 1, cut.saturating_sub(offset + 1));
-        let mut count = common_names(following, above);
+        let mut count = common(following, above);
         if !me.is_plain() {
             count = (0..count).take_while(|&i| usual(base + offset + 1 + i, i)).count() as u32;
         }

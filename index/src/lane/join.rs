@@ -3,8 +3,8 @@
 //! The common case is one sweep over names and one cutoff. Everything else (twins, foreign names, names that move) goes one
 //! name at a time; where a run's kind of name does not fit, the run is split, so that a holder has one kind for each run.
 
+use crate::compare::common;
 use crate::error::IndexError;
-use crate::lane::compare::common_names;
 use crate::lane::store::Taken;
 use crate::lane::survey::Survey;
 use crate::lane::work::{HeldRun, NamedAt, Work, stands_at};
@@ -24,7 +24,7 @@ impl<'a> Work<'a> {
     ) -> Result<Option<Taken>, IndexError> {
         // Before the LOCK, which is taken at this version only: names of a run's blocks stay while the version does.
         let words = self.shard.arena.names(sight.fields.base + offset, names.len() as u32);
-        let same = common_names(names, words);
+        let same = common(names, words);
         let Some(mut held) = self.lock_at(sight) else { return Ok(None) };
         let mut survey = self.survey(&held);
         if offset < survey.cut {

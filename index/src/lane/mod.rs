@@ -2,7 +2,6 @@
 
 pub(crate) mod ahead;
 pub(crate) mod alias;
-mod compare;
 mod drop;
 mod join;
 pub(crate) mod map;
@@ -23,13 +22,12 @@ use crate::lane::names::{HolderNames, LaneNames};
 use crate::lane::parking::{Parked, Parking};
 use crate::lane::retired::{RUNS_SWEPT_AFTER, Retired};
 use crate::lane::store::After;
-use crate::lane::work::{Counts, Work};
+use crate::lane::work::{Counts, Scratch, Work};
 use crate::layout::{rank_of, slot_of};
 use crate::shard::Shard;
 use crate::slots::WORD_RANKS;
 use crate::sync::Ordering;
 use crate::types::{ContentHash, EngineHash, Holder, RankKey, RankSlot, Removed, Store, StoreKind, Stored, Tier};
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// An open rank.
@@ -66,6 +64,7 @@ pub struct Lane {
     retired: Retired,
     counts: Counts,
     stock: Stock,
+    scratch: Scratch,
     parked: u64,
     rank_map_bytes: u64,
 }
@@ -87,6 +86,7 @@ impl Lane {
             retired: Retired::new(key),
             counts: Counts::default(),
             stock,
+            scratch: Scratch::default(),
             parked: 0,
             rank_map_bytes: 0,
         })
@@ -237,6 +237,7 @@ impl Lane {
             tier: at.tier,
             counts: &mut self.counts,
             stock: &mut self.stock,
+            scratch: &mut self.scratch,
             names_max: self.index.config.names_max_per_holder,
         };
         let result = operation(&mut work, &mut rank.parking);
@@ -282,10 +283,21 @@ fn check(store: &Store<'_>) -> Result<(), IndexError> {
     if let Some(&name) = store.names.first().filter(|&&n| store.parent == Some(n)) {
         return Err(IndexError::SelfParent { name });
     }
-    match store.names.windows(2).find(|w| w[0] == w[1]) {
-        Some(same) => Err(IndexError::SelfParent { name: same[0] }),
-        None => Ok(()),
+    if !repeats(store.names) {
+        return Ok(());
     }
+    let same = store.names.windows(2).find(|w| w[0] == w[1]);
+    same.map_or(Ok(()), |same| Err(IndexError::SelfParent { name: same[0] }))
+}
+
+/// Whether a name follows itself. Eight at a time and without a branch in between: it is asked of every block stored.
+fn repeats(names: &[EngineHash]) -> bool {
+    let Some(following) = names.get(1..) else { return false };
+    let (eights, rest) = following.as_chunks::<8>();
+    let before = names.as_chunks::<8>().0;
+    let same = |(a, b): (&EngineHash, &EngineHash)| a.0 == b.0;
+    eights.iter().zip(before).any(|(a, b)| a.iter().zip(b).fold(false, |any, pair| any | same(pair)))
+        || rest.iter().zip(&names[following.len() - rest.len()..]).any(same)
 }
 
 /// Parks the blocks of a store one by one, each behind the name before it, as long as there is room.
@@ -312,15 +324,16 @@ fn attach(
         return Ok(());
     }
     let own = work.tier;
-    let mut arrived: VecDeque<u64> = names.iter().map(|n| n.0).collect();
-    while let Some(parent) = arrived.pop_front() {
+    work.scratch.arrived.clear();
+    work.scratch.arrived.extend(names.iter().map(|n| n.0));
+    while let Some(parent) = work.scratch.arrived.pop_front() {
         while let Some(block) = parking.take_child(parent) {
             work.tier = block.tier;
             let parent = work.resolve_any(parent).expect("a name that arrived is held");
             let (name, content) = ([EngineHash(block.name)], [ContentHash(block.content)]);
             work.place(After::position(parent.position), &name, &content, block.kind, did)?;
             did.attached += 1;
-            arrived.push_back(block.name);
+            work.scratch.arrived.push_back(block.name);
         }
     }
     work.tier = own;

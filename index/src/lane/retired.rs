@@ -162,6 +162,7 @@ impl Lane {
                 tier: Tier::Device,
                 counts: &mut self.counts,
                 stock: &mut self.stock,
+                scratch: &mut self.scratch,
                 names_max: 0,
             };
             work.sweep_run(run, marks, entries);

@@ -13,30 +13,46 @@ use crate::version::reuse_fence;
 
 impl<'a> Work<'a> {
     /// Cuts a run in two at `at`. Both halves come back locked. Nothing has changed when it fails.
-    pub fn split(&mut self, mut held: HeldRun<'a>, at: u32) -> Result<(HeldRun<'a>, HeldRun<'a>), IndexError> {
+    pub fn split(&mut self, held: HeldRun<'a>, at: u32) -> Result<(HeldRun<'a>, HeldRun<'a>), IndexError> {
         debug_assert!(0 < at && at < held.f.len);
-        let shard = self.shard;
-        let (mut first, mut second) = (Vec::new(), Vec::new());
-        shard.each_holder(held.header, &held.f, |e| {
+        let mut halves = std::mem::take(&mut self.scratch.halves);
+        let [first, second] = &mut halves;
+        first.clear();
+        second.clear();
+        self.shard.each_holder(held.header, &held.f, |e| {
             first.push(Entry { cut: e.cut.min(at), ..e });
             if e.cut > at {
                 second.push(Entry { cut: e.cut - at, ..e });
             }
         });
+        let done = self.split_between(held, at, first, second);
+        self.scratch.halves = halves;
+        done
+    }
+
+    /// The same with the holders of both halves given.
+    fn split_between(
+        &mut self,
+        mut held: HeldRun<'a>,
+        at: u32,
+        first: &[Entry],
+        second: &[Entry],
+    ) -> Result<(HeldRun<'a>, HeldRun<'a>), IndexError> {
+        let shard = self.shard;
         let run = self.stock.take_run(&shard.alloc)?;
         reuse_fence();
         let old = held.f;
         let (base, len, cap) = (old.base + at, old.len - at, old.cap - at);
         let mut f = Fields { base, parent: base - 1, next: old.next, ext: 0, len, cap, holders: 0, flags: 0 };
         let header = shard.header(run);
-        if let Err(full) = shard.install_new(header, &mut f, &second) {
+        if let Err(full) = shard.install_new(header, &mut f, second) {
             self.stock.give_run(&shard.alloc, run);
             return Err(full);
         }
         let born = header.version().revive();
         let mut suffix = HeldRun { run, header, f, lock: born };
         let after = Fields { len: at, cap: at, next: run, ..old };
-        if let Err(full) = shard.replace(&mut held.lock, held.header, &mut held.f, after, &first) {
+        if let Err(full) = shard.replace(&mut held.lock, held.header, &mut held.f, after, first) {
             suffix.lock.kill();
             self.give_back(suffix);
             return Err(full);
@@ -97,7 +113,8 @@ impl<'a> Work<'a> {
         self.give_granules(kept_end, old.base + old.cap);
     }
 
-    fn give_granules(&mut self, from: u32, to: u32) {
+    /// Gives back the granules between two positions that are their bounds.
+    pub fn give_granules(&mut self, from: u32, to: u32) {
         if from < to {
             self.stock.give_granules(&self.shard.alloc, from / GRANULE, (to - from) / GRANULE);
         }

@@ -177,7 +177,8 @@ impl<'a> Work<'a> {
         follows || Kids::any(&shard.arena, at) && !matches!(shard.child(at, first, u32::MAX), Found::Miss)
     }
 
-    /// Appends in place where the rank holds the run canonically to its end and there is room. `None` where it cannot.
+    /// Appends in place where the rank holds the run canonically to its end and there is room, or can be. `None` where it
+    /// cannot.
     fn append(
         &mut self,
         held: &mut HeldRun<'_>,
@@ -187,22 +188,33 @@ impl<'a> Work<'a> {
         did: &mut Stored,
     ) -> Result<Option<Taken>, IndexError> {
         let (shard, slot) = (self.shard, self.slot());
+        if offset + 1 != held.f.len || held.f.next != 0 || held.f.set_form() {
+            return Ok(None);
+        }
+        let survey = self.survey(held);
         let f = &mut held.f;
-        if offset + 1 != f.len || f.next != 0 || f.cap == f.len || f.set_form() {
+        if (survey.cut, survey.private) != (f.len, false) {
             return Ok(None);
         }
-        if shard.cut(held.header, f, slot) != (f.len, false) {
+        // Where others hold the run to its end, it stays theirs, too: what only one of them goes on with is a run of its own.
+        let grown = if survey.others < f.len { self.more_granules(f, names.len()) } else { 0 };
+        let (old_end, cap) = (f.base + f.cap, f.cap + grown * GRANULE);
+        let count = ((cap - f.len) as usize).min(names.len());
+        if count == 0 {
             return Ok(None);
         }
-        let count = ((f.cap - f.len) as usize).min(names.len());
         // Rule R2: an older reader may still compare what stood here before a trim.
         reuse_fence();
         self.write(f.end(), &names[..count], &contents[..count]);
         let taken = self.map_stretch(f.end(), &names[..count]);
+        let new_end = old_end.max((f.end() + taken).next_multiple_of(GRANULE));
+        self.give_granules(new_end, f.base + cap);
         if taken == 0 {
             return Ok(None);
         }
+        self.cover(held.run, old_end / GRANULE..new_end / GRANULE);
         f.len += taken;
+        f.cap = new_end - f.base;
         held.header.store_size(f);
         let entry = Entry { slot, cut: f.len, private: false };
         shard.set_cut(&mut held.lock, held.header, f, entry)?;
@@ -210,6 +222,26 @@ impl<'a> Work<'a> {
         self.counts.blocks = self.counts.blocks.wrapping_add(u64::from(taken));
         self.counts.written += u64::from(taken);
         Ok(Some(Taken { count: taken, last: f.end() - 1 }))
+    }
+
+    /// Granules right behind a run that have room for so many more blocks, as far as they are free and a run may have them.
+    fn more_granules(&mut self, f: &Fields, blocks: usize) -> u32 {
+        let allowed = self.shard.run_blocks_max.saturating_sub(f.len);
+        let wanted = f.len + blocks.min(allowed as usize) as u32;
+        match wanted.saturating_sub(f.cap).div_ceil(GRANULE) {
+            0 => 0,
+            granules => self.stock.take_from(&self.shard.alloc, (f.base + f.cap) / GRANULE, granules),
+        }
+    }
+
+    /// Makes new granules a run's.
+    fn cover(&self, run: u32, granules: std::ops::Range<u32>) {
+        let arena = &self.shard.arena;
+        for granule in granules {
+            arena.kids(granule).store(0, Ordering::Relaxed);
+            // Release: pairs with the Acquire in `locate`.
+            arena.owner(granule).store(run, Ordering::Release);
+        }
     }
 
     /// Stores contents and canonical names of positions that no run covers yet.
@@ -270,10 +302,7 @@ impl<'a> Work<'a> {
         })?;
         let kept = len.div_ceil(GRANULE);
         self.stock.give_granules(&shard.alloc, first + kept, granules - kept);
-        for granule in first..first + kept {
-            shard.arena.kids(granule).store(0, Ordering::Relaxed);
-            shard.arena.owner(granule).store(run, Ordering::Release);
-        }
+        self.cover(run, first..first + kept);
         let cap = kept * GRANULE;
         let mut f = Fields { base, parent, next: 0, ext: 0, len, cap, holders: 0, flags: 0 };
         let header = shard.header(run);

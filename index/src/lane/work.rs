@@ -3,10 +3,11 @@
 use crate::alloc::Stock;
 use crate::lane::names::{Hint, HolderNames, LaneNames};
 use crate::lane::store::After;
-use crate::layout::{Fields, Header, ROOT, slot_of};
+use crate::layout::{Entry, Fields, Header, ROOT, slot_of};
 use crate::shard::{Shard, Sight};
 use crate::types::{EngineHash, Tier};
 use crate::version::Locked;
+use std::collections::VecDeque;
 
 /// Counters of a lane, published after every operation.
 #[derive(Default)]
@@ -23,6 +24,15 @@ pub(crate) struct Counts {
     pub written: u64,
 }
 
+/// Memory that operations use again and again, so that none of them asks for any once it is large enough.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    /// Holders of the two halves of a run.
+    pub halves: [Vec<Entry>; 2],
+    /// Names that arrived, and for which parked blocks may wait.
+    pub arrived: VecDeque<u64>,
+}
+
 /// An operation at work on one holder.
 pub(crate) struct Work<'a> {
     pub shard: &'a Shard,
@@ -35,6 +45,7 @@ pub(crate) struct Work<'a> {
     pub tier: Tier,
     pub counts: &'a mut Counts,
     pub stock: &'a mut Stock,
+    pub scratch: &'a mut Scratch,
     pub names_max: u64,
 }
 
