@@ -1,11 +1,11 @@
 //! `ladder`: how many block operations a second an indexer sustains, and how long lookups take at every load. Open loop, on
 //! pinned cores, side by side with other indexers.
 //!
-//! [`corpus`] plays a schedule on mock workers and puts it on a [`tape`]. A [`trial`] is a fresh process ([`child`]): it fills
-//! an indexer, then issuers hand over each operation at its deadline ([`pace`], [`clock`], [`issuer`]) and [`lane`]s serve
-//! them, on the cores of a [`layout`]. [`campaign`] strings trials together: capacities, the [`search`] for sustained rates, a
-//! [`series`] at every load; [`disturbance`] says which trials do not count, [`statistics`] what the others amount to, and
-//! [`report`] shows it. [`memory`], [`churn`] and [`exact`] are modes of their own.
+//! `corpus` plays a schedule on mock workers and puts it on a `tape`. A `trial` is a fresh process (`child`): it fills
+//! an indexer, then issuers hand over each operation at its deadline (`pace`, `clock`, `issuer`) and `lane`s serve
+//! them, on the cores of a `layout`. `campaign` strings trials together: capacities, the `search` for sustained rates, a
+//! `series` at every load; `disturbance` says which trials do not count, `statistics` what the others amount to, and
+//! `report` shows it. `memory`, `churn` and `exact` are modes of their own.
 //!
 //! Coordinated omission is impossible by construction: an issuer waits for deadlines only, times count from the schedule, and
 //! queues are bounded with overflow counted.
