@@ -123,8 +123,8 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_promises_two_commands() {
+    fn the_readme_promises_two_commands_first() {
         let commands = checked_commands(&read(&root(), "README.md").unwrap());
-        assert_eq!(commands, ["cargo run --release --bin kvatlas -- demo", "cargo xtask test"]);
+        assert_eq!(commands[..2], ["cargo run --release --bin kvatlas -- demo", "cargo xtask test"]);
     }
 }
