@@ -101,7 +101,9 @@ impl<'a> Work<'a> {
             let taken = self.extend_canonical(&mut held, survey, &names[..same])?;
             if taken > 0 {
                 self.took(taken, did);
-                return Ok(Taken { count: taken, last: held.f.base + offset + taken - 1 });
+                let last = held.f.base + offset + taken - 1;
+                self.cut_at_stop(held, offset + taken);
+                return Ok(Taken { count: taken, last });
             }
             if offset > 0 {
                 // The next name is not the canonical one here: private from a run of its own on.
@@ -117,7 +119,7 @@ impl<'a> Work<'a> {
             self.unname(&names[..taken as usize], old);
             return Err(full);
         }
-        drop(held);
+        self.cut_at_stop(held, offset + taken);
         self.leave(old)?;
         Ok(Taken { count: taken, last: from + taken - 1 })
     }

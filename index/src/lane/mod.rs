@@ -10,6 +10,7 @@ mod parking;
 mod ranks;
 mod retired;
 mod shape;
+mod stops;
 mod store;
 mod survey;
 mod sweep;
