@@ -3,6 +3,7 @@
 //! Run with `cargo bench -p kvatlas-benches`. Figures of shared machines move by tens of per cent: compare within one run.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use kvatlas_corpora::mix;
 use kvatlas_index::{
     ContentHash, EngineHash, Holder, Index, IndexConfig, Lane, LookupOptions, Outcome, RankKey, Reader, Store,
     StoreKind, Tier,
@@ -12,11 +13,6 @@ use std::hint::black_box;
 const BLOCKS: usize = 64;
 const CHAINS: usize = 4_096;
 const RANKS: u32 = 16;
-
-fn mix(seed: u64, x: u64) -> u64 {
-    let x = (seed.rotate_left(32) ^ x).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (x ^ x >> 31).wrapping_mul(0xD6E8_FEB8_6659_FD93)
-}
 
 struct Chain {
     names: Vec<EngineHash>,

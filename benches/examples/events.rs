@@ -5,6 +5,7 @@
 //! without and with the lane looking ahead in its queue, in turn. Under
 //! callgrind with `--collect-atstart=no --toggle-collect='*measured*'` only the events themselves are counted.
 
+use kvatlas_corpora::mix;
 use kvatlas_index::{
     ContentHash, EngineHash, Holder, Index, IndexConfig, Lane, RankKey, Store, StoreKind, Tier, Upcoming,
 };
@@ -15,11 +16,6 @@ use std::time::Instant;
 const BLOCKS: usize = 64;
 /// Holders of a chain where sharing is high.
 const CROWD: usize = 14;
-
-fn mix(seed: u64, x: u64) -> u64 {
-    let x = (seed.rotate_left(32) ^ x).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (x ^ x >> 31).wrapping_mul(0xD6E8_FEB8_6659_FD93)
-}
 
 struct Chain {
     names: Vec<EngineHash>,

@@ -12,10 +12,9 @@
 
 mod peer;
 mod stages;
-mod statistics;
 
+use kvatlas_benches::sampling::median;
 use stages::{Group, STAGES, Stage};
-use statistics::{interval, median};
 use std::path::Path;
 
 struct Options {
@@ -104,12 +103,16 @@ fn report(group: &Group, samples: &[Vec<f64>]) {
     );
     for (stage, own) in STAGES.iter().zip(samples) {
         let ratios: Vec<f64> = samples[Stage::Peer as usize].iter().zip(own).map(|(peer, own)| peer / own).collect();
-        let ((low, high), (least, most)) = (interval(own), interval(&ratios));
+        let (own, ratio) = (median(own), median(&ratios));
         println!(
-            "  {:<11} {:>7.1} [{low:>6.1}, {high:>6.1}]   peer/this {:>5.2} [{least:.2}, {most:.2}]",
+            "  {:<11} {:>7.1} [{:>6.1}, {:>6.1}]   peer/this {:>5.2} [{:.2}, {:.2}]",
             stage.name(),
-            median(own),
-            median(&ratios)
+            own.value,
+            own.low,
+            own.high,
+            ratio.value,
+            ratio.low,
+            ratio.high
         );
     }
 }
