@@ -2,6 +2,8 @@
 //!
 //! Beside the benchmarks, the harness's ladder plays the same indexes through [`indexers`].
 
+pub mod histogram;
 pub mod indexers;
 pub mod memory;
+pub mod provenance;
 pub mod sampling;

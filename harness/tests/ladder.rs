@@ -1,5 +1,6 @@
 //! A tiny ladder from corpus to page, in this process: everything but the clock is checked.
 
+use kvatlas_benches::provenance::Provenance;
 use kvatlas_corpora::{Names, Parameters, Sharing};
 use kvatlas_harness::indexers::{Choice, Form};
 use kvatlas_harness::ladder::campaign::{Campaign, Listener, Plan};
@@ -7,7 +8,6 @@ use kvatlas_harness::ladder::child::{InProcess, Runner};
 use kvatlas_harness::ladder::corpus::{CorpusArguments, CorpusFacts, NamesArgument, SharingArgument};
 use kvatlas_harness::ladder::layout::Layout;
 use kvatlas_harness::ladder::pace::{Arrivals, Offer};
-use kvatlas_harness::ladder::provenance::Provenance;
 use kvatlas_harness::ladder::report::{self, Report};
 use kvatlas_harness::ladder::tape::Tape;
 use kvatlas_harness::ladder::trial::{self, BlockOps, TrialSpec};

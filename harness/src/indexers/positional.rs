@@ -357,7 +357,7 @@ impl QueryLane for Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ladder::statistics::SplitMix;
+    use kvatlas_corpora::Random;
     use kvatlas_index::reference::Reference;
     use kvatlas_index::{Residency, Store, StoreKind};
 
@@ -401,25 +401,29 @@ mod tests {
     }
 
     /// Chains of up to 300 blocks that fork from each other, so that jumps are taken and refused.
-    fn chain(random: &mut SplitMix, seed: u64) -> Chain {
-        let fork = random.below(300) as u64;
-        let len = 1 + random.below(300) as u64;
+    fn chain(random: &mut Random, seed: u64) -> Chain {
+        let fork = random.below(300);
+        let len = 1 + random.below(300);
         (0..len).map(|i| if i < fork { i } else { i + seed * 1000 }).map(|c| (EngineHash(c), ContentHash(c))).collect()
     }
 
-    fn history(seed: u64, remove_of_ten: usize) {
+    fn below(random: &mut Random, bound: usize) -> usize {
+        random.below(bound as u64) as usize
+    }
+
+    fn history(seed: u64, remove_of_ten: u64) {
         println!("seed {seed}");
-        let mut random = SplitMix(seed);
+        let mut random = Random::new(seed);
         let mut pair = Pair::new();
         let chains: Vec<Chain> = (1..12).map(|i| chain(&mut random, i)).collect();
         for step in 0..1500 {
-            let worker = random.below(WORKERS as usize) as u32;
-            let chain = &chains[random.below(chains.len())];
+            let worker = random.below(u64::from(WORKERS)) as u32;
+            let chain = &chains[below(&mut random, chains.len())];
             match random.below(10) {
                 n if n < remove_of_ten => {
                     // A stretch from anywhere: holes as well as tails.
-                    let from = random.below(chain.len());
-                    let to = (from + 1 + random.below(8)).min(chain.len());
+                    let from = below(&mut random, chain.len());
+                    let to = (from + 1 + below(&mut random, 8)).min(chain.len());
                     let names: Vec<_> = chain[from..to].iter().map(|b| b.0).collect();
                     pair.remove(worker, &names);
                 }
@@ -428,13 +432,13 @@ mod tests {
                     pair.lane.clear(worker);
                 }
                 _ => {
-                    let from = random.below(chain.len() + 1) / 3;
+                    let from = below(&mut random, chain.len() + 1) / 3;
                     let parent = from.checked_sub(1).map(|i| chain[i].0);
                     pair.store(worker, parent, &chain[from..]);
                 }
             }
             if step % 5 == 0 {
-                let contents: Vec<_> = chains[random.below(chains.len())].iter().map(|b| b.1).collect();
+                let contents: Vec<_> = chains[below(&mut random, chains.len())].iter().map(|b| b.1).collect();
                 pair.compare(&contents);
             }
         }

@@ -197,7 +197,7 @@ impl<R: Runner, L: Listener> Campaign<'_, R, L> {
             let until = CAPACITY_TIME + (SEARCH_TIME - CAPACITY_TIME) * part;
             let arm = capacity.arms.iter().find(|a| a.indexer == indexer && !a.control);
             let samples = arm.map(|a| a.samples(|t| t.completed_rate)).unwrap_or_default();
-            let estimate = super::statistics::median(&samples).unwrap_or(1e6);
+            let estimate = if samples.is_empty() { 1e6 } else { super::statistics::middle(&samples) };
             sustained.push(self.search(indexer, (estimate * 0.9) as u64, &|| time.is_over(until))?);
         }
         let mut rungs = Vec::new();

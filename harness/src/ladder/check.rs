@@ -2,8 +2,8 @@
 //! the same tape.
 
 use super::lane::Lane;
-use super::statistics::SplitMix;
 use super::tape::{Step, Tape};
+use kvatlas_corpora::Random;
 use kvatlas_index::reference::Reference;
 use kvatlas_index::{ContentHash, HolderDepth, RankKey, Residency, Store, StoreKind, Tier};
 use serde::{Deserialize, Serialize};
@@ -75,8 +75,8 @@ impl Oracle {
 /// A sample of the prompts of a stretch of the tape, with repetition.
 pub fn sample(tape: &Tape, end: usize, prompts: usize, seed: u64) -> Vec<&[ContentHash]> {
     let lookups: Vec<usize> = (0..end).filter(|&i| !tape.operations[i].is_event()).collect();
-    let mut random = SplitMix(SEED ^ seed);
-    let pick = |_| match tape.step(&tape.operations[lookups[random.below(lookups.len())]]) {
+    let mut random = Random::new(SEED ^ seed);
+    let pick = |_| match tape.step(&tape.operations[lookups[random.below(lookups.len() as u64) as usize]]) {
         Step::Lookup(query) => query,
         _ => unreachable!("only lookups are sampled"),
     };

@@ -1,7 +1,7 @@
 //! `ladder`: how many block operations a second an indexer sustains, and how long lookups take at every load. Open loop, on
 //! pinned cores, side by side with other indexers.
 //!
-//! `corpus` plays a schedule on mock workers and puts it on a `tape`. A `trial` is a fresh process (`child`): it fills
+//! `corpus` plays a schedule on mock workers and puts it on a `tape`. A `trial` is a fresh process (`child`) with a `result`: it fills
 //! an indexer, then issuers hand over each operation at its deadline (`pace`, `clock`, `issuer`) and `lane`s serve
 //! them, on the cores of a `layout`. `campaign` strings trials together: capacities, the `search` for sustained rates, a
 //! `series` at every load; `disturbance` says which trials do not count, `statistics` what the others amount to, and
@@ -28,8 +28,8 @@ pub mod measure;
 pub mod memory;
 mod mirror;
 pub mod pace;
-pub mod provenance;
 pub mod report;
+mod result;
 pub mod search;
 pub mod series;
 pub mod statistics;

@@ -1,5 +1,6 @@
 //! A tape: every operation of a corpus in the order of its virtual time, as flat arrays that a fresh process loads at once.
 
+use kvatlas_benches::provenance::hex;
 use kvatlas_index::{ContentHash, EngineHash};
 use sha2::{Digest, Sha256};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -254,15 +255,6 @@ impl<W: Write> Hashed<W> {
         }
         Ok(())
     }
-}
-
-/// Lower-case hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut s, b| {
-        let _ = write!(s, "{b:02x}");
-        s
-    })
 }
 
 #[cfg(test)]

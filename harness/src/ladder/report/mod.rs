@@ -10,9 +10,9 @@ pub use table::{plain_table, table};
 
 use super::campaign::{Arm, Measured, Plan, Rung};
 use super::corpus::CorpusFacts;
-use super::provenance::Provenance;
 use super::statistics::{Interval, interval};
 use super::trial::TrialResult;
+use kvatlas_benches::provenance::Provenance;
 use serde::{Deserialize, Serialize};
 
 /// Everything about one run of the ladder.

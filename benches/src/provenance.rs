@@ -1,11 +1,11 @@
-//! Where figures come from: the binary, the corpus, the command and the machine.
+//! Where figures come from: the source, the binary, the corpus, the command and the machine.
 
-use super::tape::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The machine, as far as it tells.
@@ -32,11 +32,13 @@ pub struct Machine {
 /// Where figures come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
-    /// Version of the harness.
+    /// Version of the workspace.
     pub version: String,
+    /// The commit checked out where the program ran, with `-dirty` if files differ from it; empty where git does not tell.
+    pub commit: String,
     /// SHA-256 of the binary.
     pub binary_sha256: String,
-    /// SHA-256 of the tape; empty where there is none.
+    /// SHA-256 of the trace or of the tape made of it; empty where there is none.
     pub corpus_sha256: String,
     /// The command line.
     pub command: Vec<String>,
@@ -49,14 +51,21 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    /// That of this process.
+    /// That of this process, which reads its own binary and asks git.
+    ///
+    /// # Errors
+    ///
+    /// The binary cannot be read.
     pub fn of_this_process(corpus_sha256: String, cores: usize) -> io::Result<Self> {
-        let mut command: Vec<String> = std::env::args().collect();
-        if let Some(program) = command.first_mut() {
-            *program = Path::new(program.as_str()).file_name().unwrap_or_default().to_string_lossy().into_owned();
-        }
+        // Of paths only the last part: folders are the machine's own.
+        let name = |word: String| match Path::new(&word).file_name() {
+            Some(name) if word.starts_with('/') => name.to_string_lossy().into_owned(),
+            _ => word,
+        };
+        let command: Vec<String> = std::env::args().map(name).collect();
         Ok(Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: commit(),
             binary_sha256: hex(&Sha256::digest(fs::read(std::env::current_exe()?)?)),
             corpus_sha256,
             command_sha256: hex(&Sha256::digest(command.join("\0"))),
@@ -65,6 +74,17 @@ impl Provenance {
             machine: Machine::read(cores),
         })
     }
+}
+
+/// The commit of the working directory.
+fn commit() -> String {
+    let git = |words: &[&str]| {
+        let output = Command::new("git").args(words).output().ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return String::new() };
+    let changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|files| !files.is_empty());
+    format!("{commit}{}", if changed { "-dirty" } else { "" })
 }
 
 impl Machine {
@@ -104,6 +124,15 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 
 fn kib(text: &str) -> Option<u64> {
     text.strip_suffix("kB")?.trim().parse().ok()
+}
+
+/// Lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut s, b| {
+        let _ = write!(s, "{b:02x}");
+        s
+    })
 }
 
 #[cfg(test)]
