@@ -1,5 +1,6 @@
 //! Times in steps of about one per cent: small enough to be kept, and every quantile can be computed again.
 
+use crate::sampling::{Estimate, estimate};
 use serde::{Deserialize, Serialize};
 
 /// Steps of each doubling; below this every nanosecond is a step of its own.
@@ -60,6 +61,52 @@ impl FromIterator<f64> for Histogram {
         let mut histogram = Histogram::default();
         times.into_iter().for_each(|ns| histogram.record(ns.max(0.0).round() as u64));
         histogram
+    }
+}
+
+/// The `share` quantile of everything that some windows counted; the interval resamples windows.
+pub fn quantile_over(windows: &[Histogram], share: f64) -> Estimate {
+    let sums = Sums::of(windows);
+    estimate(windows.len(), |picked| sums.quantile(picked, share))
+}
+
+/// That quantile of `over` by that of `under`, whose windows belong together: both are resampled alike.
+pub fn ratio_over(over: &[Histogram], under: &[Histogram], share: f64) -> Estimate {
+    let (count, over, under) = (over.len().min(under.len()), Sums::of(over), Sums::of(under));
+    estimate(count, |picked| over.quantile(picked, share) / under.quantile(picked, share).max(1.0))
+}
+
+/// Counts up to each step of some windows, all as long as the longest.
+struct Sums {
+    windows: Vec<Vec<u64>>,
+    steps: Vec<usize>,
+}
+
+impl Sums {
+    fn of(windows: &[Histogram]) -> Self {
+        let longest = windows.iter().map(|window| window.counts.len()).max().unwrap_or(0);
+        let sum = |window: &Histogram| {
+            let counts = window.counts.iter().copied().chain(std::iter::repeat(0)).take(longest);
+            let mut passed = 0;
+            counts
+                .map(|count| {
+                    passed += u64::from(count);
+                    passed
+                })
+                .collect()
+        };
+        Self { windows: windows.iter().map(sum).collect(), steps: (0..longest).collect() }
+    }
+
+    /// By halving: the first step up to which the picked windows count enough.
+    fn quantile(&self, picked: &[usize], share: f64) -> f64 {
+        let up_to = |step: usize| picked.iter().map(|&window| self.windows[window][step]).sum::<u64>();
+        let all = self.steps.last().map_or(0, |&last| up_to(last));
+        if all == 0 {
+            return 0.0;
+        }
+        let rank = ((all as f64 * share).ceil() as u64).clamp(1, all);
+        middle_of(self.steps.partition_point(|&step| up_to(step) < rank))
     }
 }
 
@@ -128,6 +175,19 @@ mod tests {
         low.add(&(51..=60).map(f64::from).collect());
         assert_eq!((low.quantile(0.5), low.quantile(1.0), low.len()), (30.0, 60.0, 60));
         assert_eq!(Histogram::default().quantile(0.5), 0.0);
+    }
+
+    #[test]
+    fn quantiles_over_windows_are_those_of_all_their_times() {
+        let windows: Vec<Histogram> = (0..20u32).map(|w| (1..=50).map(|i| f64::from(i + w)).collect()).collect();
+        let mut all = Histogram::default();
+        windows.iter().for_each(|window| all.add(window));
+        for share in [0.1, 0.5, 0.99, 1.0] {
+            let found = quantile_over(&windows, share);
+            assert_eq!(found.value, all.quantile(share));
+            assert!(found.low <= found.value && found.value <= found.high);
+        }
+        assert_eq!(ratio_over(&windows, &windows, 0.5), Estimate::exactly(1.0), "resampled alike");
     }
 
     #[test]

@@ -76,6 +76,10 @@ impl Writer for KvIndex {
         }
     }
 
+    fn refused(&self) -> u64 {
+        self.refused
+    }
+
     fn searcher(&self) -> Box<dyn Searcher> {
         let numbers = self.workers.iter().enumerate().map(|(worker, (id, _))| (*id, worker as u32)).collect();
         Box::new(Search { index: self.index.clone(), found: Vec::new(), numbers })

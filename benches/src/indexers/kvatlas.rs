@@ -2,15 +2,29 @@
 
 use super::{Searcher, Writer};
 use kvatlas_corpora::{Batch, OperationKind};
-use kvatlas_index::{Holder, Index, IndexConfig, Lane, Levels, LookupOptions, RankKey, Reader, Store, StoreKind, Tier};
+use kvatlas_index::{
+    Holder, HugePages, Index, IndexConfig, Lane, Levels, LookupOptions, RankKey, Reader, Store, StoreKind, Tier,
+    Upcoming,
+};
 use std::hint::black_box;
 use std::sync::Arc;
+use std::time::Instant;
+
+/// How our index is set up in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Setting {
+    /// The lane sees its queue of events and asks for their memory ahead of time.
+    pub look_ahead: bool,
+    /// Which pages its regions ask for.
+    pub huge_pages: HugePages,
+}
 
 /// Our index under one lane. Stores count copies, lookups answer by levels.
 pub struct Kvatlas {
     index: Arc<Index>,
     lane: Lane,
     holders: Vec<Holder>,
+    setting: Setting,
     /// Stores and removals that the index refused.
     pub refused: u64,
 }
@@ -18,24 +32,50 @@ pub struct Kvatlas {
 impl Kvatlas {
     /// An index for so many workers. The hash key is fixed, so that instruction counts repeat.
     pub fn new(workers: u32) -> Self {
-        let ranks_max = workers.div_ceil(64) * 64;
-        let config = IndexConfig { hash_key: Some([11, 13]), ranks_max, ..IndexConfig::default() };
+        Self::with(workers, Setting::default())
+    }
+
+    /// The same with a setting.
+    pub fn with(workers: u32, setting: Setting) -> Self {
+        let (ranks_max, huge_pages) = (workers.div_ceil(64) * 64, setting.huge_pages);
+        let config = IndexConfig { hash_key: Some([11, 13]), ranks_max, huge_pages, ..IndexConfig::default() };
         let (index, mut lanes) = Index::new(config).expect("a valid configuration");
         let mut lane = lanes.pop().expect("one lane");
         let open = |key| Holder { rank: lane.open_rank(RankKey(key)).expect("room for the rank"), tier: Tier::Device };
         let holders = (0..workers).map(open).collect();
-        Self { index, lane, holders, refused: 0 }
+        Self { index, lane, holders, setting, refused: 0 }
     }
 
     /// The index itself, for its counters.
     pub fn index(&self) -> &Arc<Index> {
         &self.index
     }
+
+    /// The event at this place of a batch as the lane sees it in its queue.
+    #[inline]
+    fn upcoming<'a>(&self, batch: &'a Batch, operation: usize) -> Option<Upcoming<'a>> {
+        let operation = &batch.operations[operation];
+        let holder = self.holders[operation.worker as usize];
+        let names = batch.names(operation);
+        match operation.kind {
+            OperationKind::Lookup => None,
+            OperationKind::Store { parent, .. } => {
+                let contents = batch.contents(operation);
+                Some(Upcoming::Store(holder, Store { parent, names, contents, kind: StoreKind::Copy }))
+            }
+            OperationKind::Remove => Some(Upcoming::Remove(holder, names)),
+        }
+    }
 }
 
 impl Writer for Kvatlas {
     fn name(&self) -> &'static str {
-        "kvatlas"
+        match self.setting {
+            Setting { look_ahead: false, huge_pages: HugePages::Off } => "kvatlas",
+            Setting { look_ahead: true, huge_pages: HugePages::Off } => "kvatlas-ahead",
+            Setting { look_ahead: false, .. } => "kvatlas-huge",
+            Setting { look_ahead: true, .. } => "kvatlas-ahead-huge",
+        }
     }
 
     fn prepare(&mut self, _batch: &Batch) {}
@@ -54,6 +94,27 @@ impl Writer for Kvatlas {
             OperationKind::Remove => self.lane.remove(holder, names).map(|did| did.unknown),
         };
         self.refused += u64::from(done != Ok(0));
+    }
+
+    fn play(&mut self, batch: &Batch, events: &[usize], times: &mut Vec<f64>) {
+        times.reserve(events.len());
+        if self.setting.look_ahead {
+            self.lane.look_ahead_first(|n| self.upcoming(batch, *events.get(n)?));
+        }
+        let mut before = Instant::now();
+        for (i, &event) in events.iter().enumerate() {
+            if self.setting.look_ahead {
+                self.lane.look_ahead(|n| self.upcoming(batch, *events.get(i + n)?));
+            }
+            self.apply(batch, event);
+            let now = Instant::now();
+            times.push((now - before).as_nanos() as f64);
+            before = now;
+        }
+    }
+
+    fn refused(&self) -> u64 {
+        self.refused
     }
 
     fn searcher(&self) -> Box<dyn Searcher> {

@@ -15,7 +15,7 @@ mod kv_index;
 use kvatlas_corpora::Batch;
 use std::time::Instant;
 
-pub use kvatlas::Kvatlas;
+pub use kvatlas::{Kvatlas, Setting};
 pub use null::Null;
 pub use reference::Oracle;
 
@@ -51,6 +51,16 @@ pub trait Writer: Send {
     /// What each time of [`Writer::play`] has in it that is not the index's.
     fn overhead_ns(&self) -> f64 {
         crate::sampling::clock_ns()
+    }
+
+    /// Processor time of the last [`Writer::play`] in nanoseconds, where it ran on a thread of the index's own.
+    fn play_cpu_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// Events that the index refused so far, as far as it tells.
+    fn refused(&self) -> u64 {
+        0
     }
 
     /// A searcher of this index; one for each thread that looks up.

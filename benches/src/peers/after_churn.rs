@@ -2,10 +2,10 @@
 //!
 //! Pools evict tail first, so what a worker holds is always closed under prefixes and can be stored again chain by chain.
 
-use crate::churn::{look_up, lookup_quantile, split};
+use crate::churn::{look_up, split};
 use crate::contender::{Contender, Kind, turns};
-use crate::gates::Row;
-use kvatlas_benches::sampling::Estimate;
+use kvatlas_benches::histogram::{Histogram, quantile_over, ratio_over};
+use kvatlas_benches::results::Row;
 use kvatlas_corpora::{Batch, Names, OperationKind, Parameters, Sharing, Stream, StreamError, Trace};
 use kvatlas_index::{ContentHash, EngineHash};
 use std::collections::{HashMap, HashSet};
@@ -104,22 +104,22 @@ pub fn run(trace: &Trace, sharing: Sharing, hours: u64, quick: bool) -> Result<V
     drop(content);
     all.push(fresh);
     let bytes = [all[0].bytes() as f64, all[1].bytes() as f64];
-    let mut lookups = [Vec::new(), Vec::new()];
+    let mut lookups: [Vec<Histogram>; 2] = [Vec::new(), Vec::new()];
     for window in 0..WINDOWS {
         batch.clear();
         stream.extend_requests(&mut batch, 200)?;
         let (asked, _) = split(&batch);
-        turns(2, window).for_each(|i| lookups[i].push(look_up(&mut all[i], &batch, &asked)));
+        turns(2, window).for_each(|i| lookups[i].push(look_up(&mut all[i], &batch, &asked).into_iter().collect()));
     }
     let (level, held) = (format!("{sharing:?}").to_lowercase(), stream.figures().resident as f64);
     let cell = format!("after-churn-{level}");
     let what = format!("{level}, after {hours} h: bytes a membership");
     let mut rows = vec![Row::plain(&cell, &what, "fresh", (bytes[0] / held, bytes[1] / held), Some(GATE))];
     for (share, name) in [(0.5, "p50"), (0.99, "p99")] {
-        let (x, y) = (lookup_quantile(&lookups[0], share), lookup_quantile(&lookups[1], share));
-        let ratio = Estimate { value: y.value / x.value, low: y.low / x.high, high: y.high / x.low };
+        let at = |i: usize| quantile_over(&lookups[i], share).value;
         let what = format!("{level}, after {hours} h: lookup {name} ns");
-        rows.push(Row::new(&cell, &what, "fresh", (x.value, y.value), ratio, Some(GATE)));
+        let ratio = ratio_over(&lookups[1], &lookups[0], share);
+        rows.push(Row::new(&cell, &what, "fresh", (at(0), at(1)), ratio, Some(GATE)));
     }
     Ok(rows)
 }

@@ -2,11 +2,16 @@
 //!
 //! A window is a stretch of the corpus. Every index first answers its lookups, each timed singly, then applies its events. Nothing
 //! is compared across windows but medians of ratios inside them.
+//!
+//! Lookups are measured in three ways. *Cold*: the window's lookups once, each a prompt never asked before, when the other indexes
+//! have used the caches, the code's among them. *Steady*: the same lookups in several passes, each in an order of its own, of which
+//! the first is not measured. *Busy*: while another thread applies the window's events.
 
 use crate::contender::{Contender, Kind, turns};
-use kvatlas_benches::sampling::{Estimate, estimate, quantile};
-use kvatlas_corpora::{Batch, Class, Parameters, Stream, StreamError, Trace};
-use serde::Serialize;
+use kvatlas_benches::clock::thread_cpu_ns;
+use kvatlas_benches::histogram::Histogram;
+use kvatlas_benches::results::{Measured, Outcome, Sum};
+use kvatlas_corpora::{Batch, Class, Parameters, Random, Stream, StreamError, Trace};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -15,6 +20,8 @@ use std::time::Instant;
 const FILL_OPERATIONS: usize = 4000;
 /// Fullness of the fleet's pools from which on windows count, in percent.
 const FULL_PERCENT: u64 = 98;
+/// Passes over a window's lookups that count, after one that does not.
+const STEADY_PASSES: u64 = 4;
 
 /// What a churn cell measures.
 #[derive(Clone, Debug)]
@@ -25,49 +32,8 @@ pub struct Cell {
     pub window_requests: u64,
     /// Windows after the fill.
     pub windows: usize,
-    /// Further windows in which lookups run beside the events.
+    /// Further windows in which lookups run in passes, and then beside the events.
     pub busy_windows: usize,
-}
-
-/// Sums of a class in a window.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Sum {
-    pub ns: f64,
-    pub blocks: u64,
-    pub events: u64,
-}
-
-/// What was measured of one index.
-#[derive(Debug, Default, Serialize)]
-pub struct Measured {
-    pub name: &'static str,
-    /// Filling from empty: sums of the windows.
-    pub fill: Vec<Sum>,
-    /// Nanoseconds of full-size store events while tables grow.
-    pub fill_store_ns: Vec<f64>,
-    /// Sums of each class in each window.
-    pub windows: Vec<BTreeMap<&'static str, Sum>>,
-    /// Nanoseconds of each lookup in each window.
-    pub lookups: Vec<Vec<f64>>,
-    /// The same beside one writing lane.
-    pub busy_lookups: Vec<Vec<f64>>,
-    /// Bytes when the pools were full.
-    pub bytes: u64,
-    /// Bytes by the index's own account, where it has one.
-    pub own_bytes: Option<u64>,
-    /// What was taken off each event's time.
-    pub overhead_ns: f64,
-}
-
-/// A cell's outcome.
-#[derive(Debug, Serialize)]
-pub struct Outcome {
-    pub cell: String,
-    pub parameters: Parameters,
-    pub holders_per_block: f64,
-    pub memberships: u64,
-    pub distinct: u64,
-    pub indexes: Vec<Measured>,
 }
 
 /// Runs a cell.
@@ -76,7 +42,7 @@ pub fn run(cell: &Cell, trace: &Trace, kinds: &[Kind]) -> Result<Outcome, Stream
     let mut all = Contender::all(kinds, cell.parameters.workers);
     let mut measured: Vec<Measured> = all
         .iter()
-        .map(|c| Measured { name: c.name(), overhead_ns: c.writer.overhead_ns(), ..Measured::default() })
+        .map(|c| Measured { name: c.name().to_owned(), overhead_ns: c.writer.overhead_ns(), ..Measured::default() })
         .collect();
     fill(cell, &mut stream, &mut all, &mut measured)?;
     let full = stream.figures();
@@ -92,12 +58,18 @@ pub fn run(cell: &Cell, trace: &Trace, kinds: &[Kind]) -> Result<Outcome, Stream
             let (contender, measured) = (&mut all[i], &mut measured[i]);
             contender.prepare(&batch);
             if window < cell.windows {
-                measured.lookups.push(look_up(contender, &batch, &lookups));
+                measured.cold_lookups.push(look_up(contender, &batch, &lookups).into_iter().collect());
                 measured.windows.push(play(contender, &batch, &events));
             } else {
-                measured.busy_lookups.push(beside(contender, &batch, &lookups, &events));
+                measured.steady_lookups.push(steady(contender, &batch, &lookups));
+                let (times, busy) = beside(contender, &batch, &lookups, &events);
+                measured.busy_lookups.push(times);
+                measured.busy_events.push(busy);
             }
         }
+    }
+    for (contender, measured) in all.iter().zip(&mut measured) {
+        measured.refused = contender.writer.refused();
     }
     Ok(Outcome {
         cell: cell.name.clone(),
@@ -124,7 +96,7 @@ fn fill(cell: &Cell, stream: &mut Stream, all: &mut [Contender], measured: &mut 
             for (&event, &ns) in events.iter().zip(&times) {
                 sum.add(ns, batch.operations[event].blocks());
                 if full_size(event) && batch.operations[event].class() != Class::Remove {
-                    measured[i].fill_store_ns.push(ns);
+                    measured[i].fill_stores.record(ns as u64);
                 }
             }
             measured[i].fill.push(sum);
@@ -150,80 +122,58 @@ pub fn look_up(contender: &mut Contender, batch: &Batch, lookups: &[usize]) -> V
     lookups.iter().map(timed).collect()
 }
 
-fn play(contender: &mut Contender, batch: &Batch, events: &[usize]) -> BTreeMap<&'static str, Sum> {
+/// Lookups in several passes, each in an order of its own; the first pass is not measured.
+fn steady(contender: &mut Contender, batch: &Batch, lookups: &[usize]) -> Histogram {
+    let (mut order, mut random) = (lookups.to_vec(), Random::new(41));
+    look_up(contender, batch, &order);
+    let mut times = Vec::new();
+    for _ in 0..STEADY_PASSES {
+        for last in (1..order.len()).rev() {
+            order.swap(last, random.below(last as u64 + 1) as usize);
+        }
+        times.extend(look_up(contender, batch, &order));
+    }
+    times.into_iter().collect()
+}
+
+fn play(contender: &mut Contender, batch: &Batch, events: &[usize]) -> BTreeMap<String, Sum> {
     let times = contender.play(batch, events);
-    let mut sums: BTreeMap<&'static str, Sum> = BTreeMap::new();
+    let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
     for (&event, &ns) in events.iter().zip(&times) {
         let operation = &batch.operations[event];
         sums.entry(operation.class().name()).or_default().add(ns, operation.blocks());
         sums.entry("whole").or_default().add(ns, operation.blocks());
     }
-    sums
+    sums.into_iter().map(|(class, sum)| (class.to_owned(), sum)).collect()
 }
 
-/// Lookups on this thread while another one applies the window's events.
-fn beside(contender: &mut Contender, batch: &Batch, lookups: &[usize], events: &[usize]) -> Vec<f64> {
+/// Lookups on this thread while another one applies the window's events; with the processor time of that one, less what measuring
+/// each event costs.
+fn beside(contender: &mut Contender, batch: &Batch, lookups: &[usize], events: &[usize]) -> (Histogram, Sum) {
     let clock_ns = kvatlas_benches::sampling::clock_ns();
     let done = AtomicBool::new(false);
     let (writer, searcher) = (&mut contender.writer, &mut contender.searcher);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
+    let (times, cpu_ns) = std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let begun_ns = thread_cpu_ns();
             writer.play(batch, events, &mut Vec::new());
+            let cpu_ns = writer.play_cpu_ns().unwrap_or(thread_cpu_ns() - begun_ns);
             // Release: pairs with the Acquire below; the writer is at rest when the loop ends.
             done.store(true, Ordering::Release);
+            cpu_ns
         });
-        let mut times = Vec::new();
+        let mut times = Histogram::default();
         while !done.load(Ordering::Acquire) {
             for &lookup in lookups.iter().take(64) {
                 let begin = Instant::now();
                 searcher.lookup(batch, lookup);
-                times.push((begin.elapsed().as_nanos() as f64 - clock_ns).max(0.0));
+                times.record((begin.elapsed().as_nanos() as f64 - clock_ns).max(0.0) as u64);
             }
         }
-        times
-    })
-}
-
-impl Sum {
-    fn add(&mut self, ns: f64, blocks: usize) {
-        self.ns += ns;
-        self.blocks += blocks as u64;
-        self.events += 1;
-    }
-
-    pub fn ns_per_block(&self) -> f64 {
-        self.ns / self.blocks.max(1) as f64
-    }
-}
-
-impl Measured {
-    /// Nanoseconds a block of a class: the median over windows.
-    pub fn ns_per_block(&self, class: &str) -> Option<Estimate> {
-        let windows: Vec<f64> = self.windows.iter().filter_map(|w| Some(w.get(class)?.ns_per_block())).collect();
-        (!windows.is_empty()).then(|| kvatlas_benches::sampling::median(&windows))
-    }
-
-    /// How often our time of a class goes into this one's: the median over windows.
-    pub fn ratio(&self, ours: &Measured, class: &str) -> Option<Estimate> {
-        let both = self.windows.iter().zip(&ours.windows);
-        let ratio = |(theirs, ours): (&BTreeMap<_, Sum>, &BTreeMap<_, Sum>)| {
-            Some(theirs.get(class)?.ns_per_block() / ours.get(class)?.ns_per_block().max(0.01))
-        };
-        let ratios: Vec<f64> = both.filter_map(ratio).collect();
-        (!ratios.is_empty()).then(|| kvatlas_benches::sampling::median(&ratios))
-    }
-
-    /// Nanoseconds a block while filling from empty.
-    pub fn fill_ns_per_block(&self) -> f64 {
-        let (ns, blocks) = self.fill.iter().fold((0.0, 0), |(ns, blocks), sum| (ns + sum.ns, blocks + sum.blocks));
-        ns / blocks.max(1) as f64
-    }
-}
-
-/// A quantile of lookups over all windows; the interval resamples windows.
-pub fn lookup_quantile(windows: &[Vec<f64>], share: f64) -> Estimate {
-    estimate(windows.len(), |picked| {
-        let mut all: Vec<f64> = picked.iter().flat_map(|&i| windows[i].iter().copied()).collect();
-        quantile(&mut all, share)
-    })
+        (times, writing.join().expect("a writer that does not panic"))
+    });
+    let overhead_ns = contender.writer.overhead_ns() * events.len() as f64;
+    let blocks = events.iter().map(|&event| batch.operations[event].blocks() as u64).sum();
+    let ns = (cpu_ns as f64 - overhead_ns).max(0.0) as u64;
+    (times, Sum { ns, blocks, events: events.len() as u64 })
 }

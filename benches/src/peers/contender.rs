@@ -1,15 +1,20 @@
 //! The indexes of a run, each with its memory account, and the fair order in which they take turns.
 
 use clap::ValueEnum;
-use kvatlas_benches::indexers::{Crtc, KvIndex, Kvatlas, Oracle, Searcher, Writer};
+use kvatlas_benches::indexers::{Crtc, KvIndex, Kvatlas, Oracle, Searcher, Setting, Writer};
 use kvatlas_benches::memory::{self, Reserved};
 use kvatlas_corpora::Batch;
+use kvatlas_index::HugePages;
 
 /// An index that takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     /// Ours.
     Kvatlas,
+    /// Ours, with a lane that sees its queue.
+    KvatlasAhead,
+    /// Ours, on transparent huge pages.
+    KvatlasHuge,
     /// kv-index 2.0.0.
     KvIndex,
     /// dynamo-kv-router 1.6.1.
@@ -27,6 +32,8 @@ pub struct Contender {
     pub searcher: Box<dyn Searcher>,
     account: usize,
     reserved: Reserved,
+    /// What an index before it left on its account: it is freed under another one.
+    heap_before: u64,
 }
 
 impl Contender {
@@ -36,20 +43,27 @@ impl Contender {
     }
 
     fn new(kind: Kind, account: usize, workers: u32) -> Self {
-        let before = Reserved::now();
+        let (before, heap_before) = (Reserved::now(), memory::heap(account));
         let writer: Box<dyn Writer> = memory::charge(account, || -> Box<dyn Writer> {
             match kind {
                 Kind::Kvatlas | Kind::Control => Box::new(Kvatlas::new(workers)),
+                Kind::KvatlasAhead => {
+                    Box::new(Kvatlas::with(workers, Setting { look_ahead: true, ..Setting::default() }))
+                }
+                Kind::KvatlasHuge => Box::new(Kvatlas::with(
+                    workers,
+                    Setting { huge_pages: HugePages::Transparent, ..Setting::default() },
+                )),
                 Kind::KvIndex => Box::new(KvIndex::new(workers)),
                 Kind::Crtc => Box::new(Crtc::new(account)),
                 Kind::Reference => Box::new(Oracle::new(workers)),
             }
         });
         // Only ours maps memory itself; what came otherwise is the allocator's.
-        let ours = matches!(kind, Kind::Kvatlas | Kind::Control);
+        let ours = matches!(kind, Kind::Kvatlas | Kind::KvatlasAhead | Kind::KvatlasHuge | Kind::Control);
         let reserved = if ours { Reserved::now().since(&before) } else { Reserved::default() };
         let searcher = writer.searcher();
-        Self { kind, writer, searcher, account, reserved }
+        Self { kind, writer, searcher, account, reserved, heap_before }
     }
 
     pub fn name(&self) -> &'static str {
@@ -75,7 +89,7 @@ impl Contender {
     /// Bytes that the index holds: its heap and the resident pages of its reserved ranges.
     pub fn bytes(&mut self) -> u64 {
         self.writer.tidy();
-        memory::heap(self.account) + self.reserved.resident()
+        memory::heap(self.account).saturating_sub(self.heap_before) + self.reserved.resident()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::churn::split;
 use crate::contender::{Contender, Kind};
-use crate::gates::Row;
+use kvatlas_benches::results::Row;
 use kvatlas_corpora::{Batch, Names, Parameters, Sharing, Stream, StreamError, Trace};
 
 /// Lookups of a window that are compared.
@@ -65,8 +65,8 @@ fn compare(
     }
     let rows = all.iter().zip(differ).skip(1).map(|(contender, differ)| {
         println!("{cell}: {compared} lookups, {differ} differ ({})", contender.name());
-        let what = format!("{compared} lookups, differing ({})", contender.name());
-        let mut row = Row::plain(cell, &what, "oracle", (differ as f64, 0.0), None);
+        let figures = (differ as f64, compared as f64);
+        let mut row = Row::plain(cell, "lookups that differ, of", contender.name(), figures, None);
         row.passed = (contender.kind == Kind::Kvatlas).then_some(differ == 0);
         row
     });

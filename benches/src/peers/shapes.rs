@@ -2,7 +2,7 @@
 
 use crate::churn::look_up;
 use crate::contender::{Contender, Kind};
-use crate::gates::Row;
+use kvatlas_benches::results::Row;
 use kvatlas_benches::sampling::{Estimate, median};
 use kvatlas_corpora::{Batch, Random, mix};
 use kvatlas_index::{ContentHash, EngineHash};
@@ -38,19 +38,14 @@ fn without_control(kinds: &[Kind]) -> Vec<Kind> {
 
 type Figures = Vec<(&'static str, Estimate)>;
 
-fn ratio(ours: Estimate, theirs: Estimate) -> Estimate {
-    let per = |theirs: f64, ours: f64| theirs / ours.max(1.0);
-    Estimate { value: per(theirs.value, ours.value), low: per(theirs.low, ours.high), high: per(theirs.high, ours.low) }
-}
-
 /// Ours against a limit, which is the gate, and against each rival.
 fn against(cell: &str, what: &str, figures: &Figures, limit: (&'static str, f64)) -> Vec<Row> {
     let Some(&(_, ours)) = figures.iter().find(|figure| figure.0 == "kvatlas") else { return Vec::new() };
     let (name, value) = limit;
-    let limit = Estimate { value, low: value, high: value };
-    let mut rows = vec![Row::new(cell, what, name, (ours.value, value), ratio(ours, limit), Some(1.0))];
+    let limit = Estimate::exactly(value);
+    let mut rows = vec![Row::new(cell, what, name, (ours.value, value), limit.over(ours), Some(1.0))];
     for &(name, theirs) in figures.iter().filter(|figure| figure.0 != "kvatlas") {
-        rows.push(Row::new(cell, what, name, (ours.value, theirs.value), ratio(ours, theirs), None));
+        rows.push(Row::new(cell, what, name, (ours.value, theirs.value), theirs.over(ours), None));
     }
     rows
 }
@@ -167,5 +162,5 @@ pub fn prompt() -> Vec<Row> {
     let raw = median(&(0..SAMPLES).map(compare).collect::<Vec<_>>());
     let limit = Estimate { value: 1.5 * raw.value, low: 1.5 * raw.low, high: 1.5 * raw.high };
     let figures = (ours.value, limit.value);
-    vec![Row::new("prompt", "8,192 blocks, lookup p50 ns", "1.5 x raw", figures, ratio(ours, limit), Some(1.0))]
+    vec![Row::new("prompt", "8,192 blocks, lookup p50 ns", "1.5 x raw", figures, limit.over(ours), Some(1.0))]
 }

@@ -86,9 +86,16 @@ pub struct LadderArguments {
     /// Comparisons with a fresh indexer over these hours.
     #[arg(long, default_value_t = 8)]
     samples: u32,
+    /// Ends in so many minutes after the corpus, whatever is left: a quarter for capacities, then searches up to seven tenths, then
+    /// the ladder [no end; quick: 2].
+    #[arg(long, value_name = "MINUTES")]
+    minutes: Option<f64>,
     /// Folder for the report.
     #[arg(long, default_value = "target/ladder", value_name = "DIR")]
     out: PathBuf,
+    /// Name of the report's files, without the ending [the mode's].
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
 }
 
 /// Why the ladder ended.
@@ -141,6 +148,10 @@ const QUICK_S: f64 = 120.0;
 const QUICK_BLOCK_OPS: f64 = 16.0;
 
 impl LadderArguments {
+    fn file_name<'a>(&'a self, mode: &'a str) -> &'a str {
+        self.name.as_deref().unwrap_or(mode)
+    }
+
     fn plan(&self, layout: Layout) -> Plan {
         let quick = |quick: usize, usual: usize| if self.quick { quick } else { usual };
         let trials = self.trials.unwrap_or(quick(3, 20)).max(1);
@@ -156,7 +167,7 @@ impl LadderArguments {
             loads,
             form: self.form,
             check_prompts: self.check.unwrap_or(0),
-            time_s: self.quick.then_some(QUICK_S),
+            time_s: self.minutes.map(|minutes| minutes * 60.0).or(self.quick.then_some(QUICK_S)),
         }
     }
 }
@@ -184,9 +195,9 @@ fn ladder(arguments: &LadderArguments) -> Result<bool, LadderError> {
     let took_s = begun.elapsed().as_secs_f64();
     let report = Report { provenance, corpus, plan, layout_name: arguments.layout.clone(), took_s, measured };
     std::fs::create_dir_all(&arguments.out)?;
-    let page = arguments.out.join("ladder.html");
+    let page = arguments.out.join(format!("{}.html", arguments.file_name("ladder")));
     std::fs::write(&page, report::page(&report))?;
-    let json = save(&arguments.out, "ladder", &report)?;
+    let json = save(&arguments.out, arguments.file_name("ladder"), &report)?;
     writeln!(io::stdout(), "{}report: {} and {}", report::table(&report), page.display(), json.display())?;
     Ok(report.checked().is_none_or(|(_, differing)| differing == 0))
 }
@@ -203,7 +214,11 @@ fn weigh(arguments: &LadderArguments) -> Result<bool, LadderError> {
         bars.trial("");
     }
     bars.finish();
-    let json = save(&arguments.out, "memory", &Saved { provenance, corpus: Some(corpus), results: &results })?;
+    let json = save(
+        &arguments.out,
+        arguments.file_name("memory"),
+        &Saved { provenance, corpus: Some(corpus), results: &results },
+    )?;
     writeln!(io::stdout(), "{}\nreport: {}", memory::table(&results), json.display())?;
     Ok(true)
 }
@@ -221,7 +236,8 @@ fn churned(arguments: &LadderArguments) -> Result<bool, LadderError> {
         writeln!(io::stdout(), "{}\n{}", indexer.name(), churn::table(&result))?;
         results.push(result);
     }
-    let json = save(&arguments.out, "churn", &Saved { provenance, corpus: None, results: &results })?;
+    let json =
+        save(&arguments.out, arguments.file_name("churn"), &Saved { provenance, corpus: None, results: &results })?;
     writeln!(io::stdout(), "report: {}", json.display())?;
     Ok(results.iter().flat_map(|r| &r.samples).all(|s| s.differing == 0))
 }
@@ -236,7 +252,11 @@ fn compared(arguments: &LadderArguments) -> Result<bool, LadderError> {
     let prompts = arguments.check.unwrap_or(500);
     let results = exact::run(&arguments.indexer, arguments.form, &tape, EXACT_POINTS, prompts, |_| bars.trial(""))?;
     bars.finish();
-    let json = save(&arguments.out, "exact", &Saved { provenance, corpus: Some(corpus), results: &results })?;
+    let json = save(
+        &arguments.out,
+        arguments.file_name("exact"),
+        &Saved { provenance, corpus: Some(corpus), results: &results },
+    )?;
     writeln!(io::stdout(), "{}\nreport: {}", exact::table(&results), json.display())?;
     Ok(exact::all_exact(&results))
 }
@@ -253,7 +273,7 @@ fn save(folder: &Path, name: &str, value: &impl Serialize) -> Result<PathBuf, La
     std::fs::create_dir_all(folder)?;
     let path = folder.join(format!("{name}.json"));
     let mut file = io::BufWriter::new(std::fs::File::create(&path)?);
-    serde_json::to_writer_pretty(&mut file, value)?;
+    serde_json::to_writer(&mut file, value)?;
     file.write_all(b"\n")?;
     file.flush()?;
     Ok(path)
