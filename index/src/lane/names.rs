@@ -95,7 +95,7 @@ impl LaneNames {
     /// Reserves room for the canonical names of all blocks that there may be, and for the private names that there may be.
     pub fn new(config: &IndexConfig, key: HashKey) -> Result<Self, ConfigError> {
         let private_max = config.private_names_max_per_lane;
-        let map = LaneMap::new(config.blocks_max as usize + private_max as usize, key)?;
+        let map = LaneMap::new(config.blocks_max as usize + private_max as usize)?;
         Ok(Self { map, aliases: Aliases::new(private_max as usize)?, key, private_max })
     }
 

@@ -1,7 +1,7 @@
 //! Work on up to 64 names at a time: hash, home and tag of each once and its line asked for; then, eight names ahead of the
 //! work, the line after a home that was passed or is full, and what a tag match stands for; then the work itself.
 
-use crate::lane::map::homes::tag;
+use crate::lane::map::homes::{Homes, tag};
 use crate::lane::map::{Append, EVERYBODY, Keys, LaneMap, salt};
 use crate::prefetch::read_soon;
 
@@ -15,6 +15,8 @@ const AHEAD: usize = 8;
 pub(crate) struct Planned {
     name: u64,
     home: u32,
+    /// The slot to be taken out.
+    slot: u32,
     raw: u16,
 }
 
@@ -23,14 +25,19 @@ impl LaneMap {
     pub fn insert_stretch(&mut self, keys: &impl Keys, names: impl ExactSizeIterator<Item = u64>, from: u32) -> u32 {
         let mut names = names;
         let mut taken = 0;
+        if names.len() == 1 {
+            return names.next().map_or(0, |name| self.insert_one(keys, name, from));
+        }
         while names.len() > 0 {
             let count = names.len().min(BATCH);
             self.make_room(keys, count);
-            self.plan(keys, names.by_ref().take(count));
-            self.ask_ahead(keys, 0..AHEAD.min(count));
+            self.plan(keys, names.by_ref().take(count).map(|name| (name, 0)));
+            (0..AHEAD.min(count)).for_each(|j| self.ask_ahead(keys, j));
             for j in 0..count {
-                self.ask_ahead(keys, j + AHEAD..(j + AHEAD + 1).min(count));
-                let Planned { name, home, raw } = self.plan[j];
+                if j + AHEAD < count {
+                    self.ask_ahead(keys, j + AHEAD);
+                }
+                let Planned { name, home, raw, .. } = self.plan[j];
                 let (home, tag) = (home as usize, tag(raw, 0));
                 if self.find_from(keys, name, EVERYBODY, home, tag).is_some() {
                     return taken;
@@ -40,6 +47,18 @@ impl LaneMap {
             }
         }
         taken
+    }
+
+    /// A stretch of one name: its line has been asked for by whoever saw the event come, or is waited for here.
+    fn insert_one(&mut self, keys: &impl Keys, name: u64, slot: u32) -> u32 {
+        self.make_room(keys, 1);
+        let (home, raw) = self.homes.place(keys.hash(name));
+        let tag = tag(raw, 0);
+        if self.find_from(keys, name, EVERYBODY, home, tag).is_some() {
+            return 0;
+        }
+        self.put(keys, home, tag, slot);
+        1
     }
 
     /// Gives an owner slots for names, up to the first name that it has one for already, or that has a canonical slot of which
@@ -56,11 +75,13 @@ impl LaneMap {
         while names.len() > 0 {
             let count = names.len().min(BATCH);
             self.make_room(keys, count);
-            self.plan(keys, names.by_ref().take(count));
-            self.ask_ahead(keys, 0..AHEAD.min(count));
+            self.plan(keys, names.by_ref().take(count).map(|name| (name, 0)));
+            (0..AHEAD.min(count)).for_each(|j| self.ask_ahead(keys, j));
             for j in 0..count {
-                self.ask_ahead(keys, j + AHEAD..(j + AHEAD + 1).min(count));
-                let Planned { name, home, raw } = self.plan[j];
+                if j + AHEAD < count {
+                    self.ask_ahead(keys, j + AHEAD);
+                }
+                let Planned { name, home, raw, .. } = self.plan[j];
                 let home = home as usize;
                 let (canonical, own) = self.find_both(keys, name, owner, home, raw);
                 if own.is_some() || canonical.is_some_and(&elsewhere) {
@@ -80,8 +101,8 @@ impl LaneMap {
         let mut seen = 0;
         while names.len() > 0 {
             let count = names.len().min(BATCH);
-            self.plan(keys, names.by_ref().take(count));
-            for &Planned { name, home, raw } in &self.plan[..count] {
+            self.plan(keys, names.by_ref().take(count).map(|name| (name, 0)));
+            for &Planned { name, home, raw, .. } in &self.plan[..count] {
                 if self.find_from(keys, name, owner, home as usize, tag(raw, salt(owner))).is_some() {
                     return seen;
                 }
@@ -92,11 +113,22 @@ impl LaneMap {
     }
 
     /// Takes out canonical names of the slots from `from` on. Names that have another slot or none are left alone.
-    pub fn remove_stretch(&mut self, keys: &impl Keys, names: impl ExactSizeIterator<Item = u64>, mut from: u32) {
-        let mut names = names;
-        while names.len() > 0 {
-            let count = names.len().min(BATCH);
-            self.plan(keys, names.by_ref().take(count));
+    pub fn remove_stretch(&mut self, keys: &impl Keys, names: impl ExactSizeIterator<Item = u64>, from: u32) {
+        let entries = (0..names.len() as u32).map(|i| from + i);
+        self.remove_entries(keys, names.zip(entries), EVERYBODY);
+    }
+
+    /// Takes out an owner's entries `name -> slot`. Names that have another slot or none are left alone.
+    pub fn remove_entries(&mut self, keys: &impl Keys, entries: impl ExactSizeIterator<Item = (u64, u32)>, owner: u32) {
+        let mut entries = entries;
+        if entries.len() == 1 {
+            entries.for_each(|(name, slot)| _ = self.remove(keys, name, slot));
+            return;
+        }
+        let salt = salt(owner);
+        while entries.len() > 0 {
+            let count = entries.len().min(BATCH);
+            self.plan(keys, entries.by_ref().take(count));
             for j in 0..count {
                 if let Some(ahead) = self.plan[..count].get(j + AHEAD) {
                     let home = ahead.home as usize;
@@ -104,37 +136,49 @@ impl LaneMap {
                         read_soon(&self.lines[home + 1]);
                     }
                 }
-                let Planned { name, home, raw } = self.plan[j];
-                self.take(keys, name, from, home as usize, tag(raw, 0));
-                from += 1;
+                let Planned { name, home, raw, slot } = self.plan[j];
+                self.take(keys, name, slot, home as usize, tag(raw, salt));
             }
             self.left(keys, count);
         }
     }
 
     /// Works out the homes of a batch and asks for their lines. They stay right until the map's layout moves.
-    #[inline]
-    fn plan(&mut self, keys: &impl Keys, names: impl Iterator<Item = u64>) {
-        for (planned, name) in self.plan.iter_mut().zip(names) {
-            let (home, raw) = self.homes.place(keys.hash(name));
-            *planned = Planned { name, home: home as u32, raw };
-            read_soon(&self.lines[home]);
+    #[inline(always)]
+    fn plan(&mut self, keys: &impl Keys, names: impl Iterator<Item = (u64, u32)>) {
+        if self.homes.sweeping() {
+            self.plan_by(keys, names, Homes::place_swept);
+        } else {
+            self.plan_by(keys, names, Homes::place_still);
         }
     }
 
-    /// Second stage of planned names, whose home lines are here.
-    #[inline]
-    fn ask_ahead(&self, keys: &impl Keys, planned: std::ops::Range<usize>) {
-        for j in planned {
-            let Planned { home, raw, .. } = self.plan[j];
-            let line = &self.lines[home as usize];
-            let candidates = line.with_tag(tag(raw, 0));
-            if candidates != 0 {
-                keys.ask(line.slot(candidates.trailing_zeros() as usize));
-            }
-            if line.passed() > 0 || line.free() == 0 {
-                read_soon(&self.lines[home as usize + 1]);
-            }
+    #[inline(always)]
+    fn plan_by(
+        &mut self,
+        keys: &impl Keys,
+        names: impl Iterator<Item = (u64, u32)>,
+        place: impl Fn(&Homes, u64) -> (usize, u16),
+    ) {
+        let (homes, lines) = (self.homes, &self.lines[..]);
+        for (planned, (name, slot)) in self.plan.iter_mut().zip(names) {
+            let (home, raw) = place(&homes, keys.hash(name));
+            *planned = Planned { name, home: home as u32, raw, slot };
+            read_soon(&lines[home]);
+        }
+    }
+
+    /// Second stage of a planned name, whose home line is here.
+    #[inline(always)]
+    fn ask_ahead(&self, keys: &impl Keys, j: usize) {
+        let Planned { home, raw, .. } = self.plan[j];
+        let line = &self.lines[home as usize];
+        let candidates = line.with_tag(tag(raw, 0));
+        if candidates != 0 {
+            keys.ask(line.slot(candidates.trailing_zeros() as usize));
+        }
+        if line.passed() > 0 || line.free() == 0 {
+            read_soon(&self.lines[home as usize + 1]);
         }
     }
 }

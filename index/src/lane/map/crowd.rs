@@ -1,66 +1,61 @@
-//! The side maps: entries that found no room within reach of their home, by owner. Empty but for crowds of equal hashes,
-//! such as many holders with the same private names.
+//! The side map: entries that found no room within reach of their home. Empty but for crowds of equal hashes, such as many
+//! holders with the same private names, and for very few strays of a full map.
+//!
+//! Ordered by the hash, so that it tells whether a home has any entry here: a home is marked if and only if it has.
 
-use crate::hash::{HashKey, IntMap, shrink};
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
-/// Owner -> name -> slot.
-pub(crate) struct Crowd {
-    owners: IntMap<u32, IntMap<u64, u32>>,
-    len: usize,
-    key: HashKey,
-}
+/// (hash of the name, owner, slot).
+pub(crate) struct Crowd(BTreeSet<(u64, u32, u32)>);
 
 impl Crowd {
-    pub fn new(key: HashKey) -> Self {
-        Self { owners: IntMap::with_hasher(key), len: 0, key }
+    pub const fn new() -> Self {
+        Self(BTreeSet::new())
     }
 
     pub fn len(&self) -> usize {
-        self.len
+        self.0.len()
     }
 
-    /// About the bytes of the maps: an entry and its control byte, at seven eighths of the buckets.
+    /// About the bytes of the tree: its nodes are two thirds full.
     pub fn bytes(&self) -> u64 {
-        const BUCKET: usize = size_of::<(u64, u32)>() + 1;
-        if self.owners.is_empty() {
-            return 0;
-        }
-        self.owners.values().map(|names| (names.capacity() * BUCKET) as u64 * 8 / 7).sum()
+        (self.len() * size_of::<(u64, u32, u32)>()) as u64 * 3 / 2
+    }
+
+    /// The slot of an owner's name with this hash of which `is` says that it is the one.
+    #[cold]
+    pub fn get(&self, hash: u64, owner: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
+        self.0.range((hash, owner, 0)..=(hash, owner, u32::MAX)).map(|entry| entry.2).find(|&slot| is(slot))
     }
 
     #[cold]
-    pub fn get(&self, owner: u32, name: u64) -> Option<u32> {
-        self.owners.get(&owner)?.get(&name).copied()
+    pub fn insert(&mut self, hash: u64, owner: u32, slot: u32) {
+        let new = self.0.insert((hash, owner, slot));
+        debug_assert!(new, "slot {slot:x} stands here once");
     }
 
+    /// Takes an entry out; whether it was there.
     #[cold]
-    pub fn insert(&mut self, owner: u32, name: u64, slot: u32) {
-        let names = self.owners.entry(owner).or_insert_with(|| IntMap::with_hasher(self.key));
-        let there = names.insert(name, slot);
-        debug_assert!(there.is_none(), "an owner has a name once");
-        self.len += 1;
+    pub fn remove(&mut self, hash: u64, owner: u32, slot: u32) -> bool {
+        self.0.remove(&(hash, owner, slot))
     }
 
-    /// Takes `name -> slot` of an owner out; whether it was there.
+    /// Whether any entry has a hash of this range.
     #[cold]
-    pub fn remove(&mut self, owner: u32, name: u64, slot: u32) -> bool {
-        let Some(names) = self.owners.get_mut(&owner) else { return false };
-        if names.get(&name) != Some(&slot) {
-            return false;
-        }
-        names.remove(&name);
-        self.len -= 1;
-        if names.is_empty() {
-            self.owners.remove(&owner);
-            shrink(&mut self.owners);
-        } else {
-            shrink(names);
-        }
-        true
+    pub fn any(&self, hashes: RangeInclusive<u64>) -> bool {
+        self.first(hashes).is_some()
     }
 
-    /// Every entry: owner, name, slot.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, u64, u32)> {
-        self.owners.iter().flat_map(|(&owner, names)| names.iter().map(move |(&name, &slot)| (owner, name, slot)))
+    /// The first entry of a range of hashes.
+    #[cold]
+    pub fn first(&self, hashes: RangeInclusive<u64>) -> Option<(u64, u32, u32)> {
+        let (low, high) = hashes.into_inner();
+        self.0.range((low, 0, 0)..=(high, u32::MAX, u32::MAX)).next().copied()
+    }
+
+    /// Every entry: hash, owner, slot.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u32, u32)> {
+        self.0.iter().copied()
     }
 }

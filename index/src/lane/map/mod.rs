@@ -4,14 +4,14 @@
 //! line, 64 bytes:  10 x u16 tag | u32 meta | 10 x u32 slot         ten entries (line.rs)
 //! ```
 //!
-//! A probe begins at the home line of the name's hash and goes on while entries passed the line it looks at, at most three
-//! lines further. What finds no room that near goes to a side map, and its home is marked; so nothing wraps, no crowd of
+//! A probe begins at the home line of the name's hash and goes on while entries passed the line it looks at, at most seven
+//! lines further. What finds no room that near goes to the side map, and its home is marked; so nothing wraps, no crowd of
 //! equal hashes lengthens a probe, and an insert cannot fail. A removal from a passed line takes an entry back from the
 //! following lines, so that churn does not spread entries out.
 //!
 //! The map grows and shrinks in place, a few lines with each name that comes or goes, inside one reserved range (homes.rs,
 //! sweep.rs): no second table, no moment of rebuilding. Stretches of names are worked on 64 at a time (batch.rs). One thread
-//! only; nothing here allocates but a side map.
+//! only; nothing here allocates but the side map.
 
 mod batch;
 mod crowd;
@@ -23,11 +23,10 @@ mod tags;
 mod tests;
 
 use crate::error::ConfigError;
-use crate::hash::HashKey;
 use crate::lane::map::batch::{BATCH, Planned};
 use crate::lane::map::crowd::Crowd;
 use crate::lane::map::homes::{Homes, Layout, tag};
-use crate::lane::map::line::{Line, REACH, SLOTS, each};
+use crate::lane::map::line::{FAR, Line, REACH, SLOTS, each};
 use crate::prefetch::read_soon;
 use crate::reserved::Reserved;
 
@@ -75,14 +74,16 @@ pub(crate) struct LaneMap {
     debt: usize,
     /// Entries on their way from one line to another.
     moving: Vec<(u16, u32)>,
+    /// Lines below this one may have memory: the pages from the layout's end on are given back a few at a time.
+    touched: usize,
     /// Entries that found no room near their home.
     crowd: Crowd,
     plan: Box<[Planned; BATCH]>,
 }
 
 impl LaneMap {
-    /// Reserves room for `names_max` names. `key` is for the side maps.
-    pub fn new(names_max: usize, key: HashKey) -> Result<Self, ConfigError> {
+    /// Reserves room for `names_max` names.
+    pub fn new(names_max: usize) -> Result<Self, ConfigError> {
         // The last growth ends at half the load at which it began, and a little more for rounding.
         let lines_max = (names_max * 100 / (SLOTS * LOAD_MAX) + LINES_MIN) * 3 / 2 + REACH;
         Ok(Self {
@@ -91,7 +92,8 @@ impl LaneMap {
             len: 0,
             debt: 0,
             moving: Vec::with_capacity(sweep::MOVING_MAX),
-            crowd: Crowd::new(key),
+            touched: LINES_MIN + REACH,
+            crowd: Crowd::new(),
             plan: Box::new([Planned::default(); BATCH]),
         })
     }
@@ -101,10 +103,9 @@ impl LaneMap {
         self.len + self.crowd.len()
     }
 
-    /// Bytes of the lines in use and of the side maps.
+    /// Bytes of the lines in use, of those yet to be given back, and of the side map.
     pub fn bytes(&self) -> u64 {
-        let lines = self.homes.new.lines.max(self.homes.old.lines) + REACH;
-        (lines * size_of::<Line>()) as u64 + self.crowd.bytes()
+        (self.touched.max(self.lines_used()) * size_of::<Line>()) as u64 + self.crowd.bytes()
     }
 
     /// Asks for the line where a name is at home, to be looked at soon.
@@ -131,9 +132,14 @@ impl LaneMap {
     #[inline(always)]
     fn find_from(&self, keys: &impl Keys, name: u64, owner: u32, home: usize, tag: u16) -> Option<u32> {
         let is = |slot| keys.name(slot) == name && keys.owner(slot) == owner;
-        match self.seek(home, tag, is) {
+        let line = &self.lines[home];
+        let here = each(line.with_tag(tag)).map(|k| line.slot(k)).find(|&slot| is(slot));
+        if here.is_some() || line.ends_here() {
+            return here;
+        }
+        match self.seek_further(home, tag, is) {
             Some((at, k)) => Some(self.lines[at].slot(k)),
-            None if self.lines[home].marked() => self.crowd.get(owner, name),
+            None if line.marked() => self.crowd.get(keys.hash(name), owner, |slot| keys.name(slot) == name),
             None => None,
         }
     }
@@ -160,8 +166,9 @@ impl LaneMap {
             }
         }
         if self.lines[home].marked() {
-            canonical = canonical.or_else(|| self.crowd.get(EVERYBODY, name));
-            own = own.or_else(|| self.crowd.get(owner, name));
+            let in_crowd = |owner| self.crowd.get(keys.hash(name), owner, |slot| keys.name(slot) == name);
+            canonical = canonical.or_else(|| in_crowd(EVERYBODY));
+            own = own.or_else(|| in_crowd(owner));
         }
         (canonical, own)
     }
@@ -174,26 +181,36 @@ impl LaneMap {
         there
     }
 
-    /// Line and place of the entry with this tag of which `is` says that it is the one.
-    #[inline(always)]
-    fn seek(&self, home: usize, tag: u16, is: impl Fn(u32) -> bool) -> Option<(usize, usize)> {
+    /// Line and place of the entry with this tag of which `is` says that it is the one, behind its home.
+    #[inline(never)]
+    fn seek_further(&self, home: usize, tag: u16, is: impl Fn(u32) -> bool) -> Option<(usize, usize)> {
         let mut at = home;
-        loop {
+        while self.lines[at].passed() > 0 && at < home + REACH {
+            at += 1;
             let line = &self.lines[at];
             if let Some(k) = each(line.with_tag(tag)).find(|&k| is(line.slot(k))) {
                 return Some((at, k));
             }
-            if line.passed() == 0 || at == home + REACH {
-                return None;
-            }
-            at += 1;
         }
+        None
     }
 
     /// Adds an entry that is not there.
     #[inline(always)]
     fn put(&mut self, keys: &impl Keys, home: usize, tag: u16, slot: u32) {
-        for distance in 0..=REACH {
+        let line = &mut self.lines[home];
+        let free = line.free();
+        if free == 0 {
+            return self.put_further(keys, home, tag, slot);
+        }
+        line.set(free.trailing_zeros() as usize, tag, slot, 0);
+        self.len += 1;
+    }
+
+    /// The same where the home is full.
+    #[inline(never)]
+    fn put_further(&mut self, keys: &impl Keys, home: usize, tag: u16, slot: u32) {
+        for distance in 1..=REACH {
             let line = &mut self.lines[home + distance];
             let free = line.free();
             if free != 0 {
@@ -204,36 +221,63 @@ impl LaneMap {
             }
         }
         self.lines[home].mark();
-        self.crowd.insert(keys.owner(slot), keys.name(slot), slot);
+        self.crowd.insert(keys.hash(keys.name(slot)), keys.owner(slot), slot);
     }
 
     /// Takes the entry `name -> slot` out; whether it was there.
     #[inline(always)]
     fn take(&mut self, keys: &impl Keys, name: u64, slot: u32, home: usize, tag: u16) -> bool {
-        let Some((at, k)) = self.seek(home, tag, |there| there == slot) else {
-            return self.lines[home].marked() && self.crowd.remove(keys.owner(slot), name, slot);
+        let line = &mut self.lines[home];
+        let here = each(line.with_tag(tag)).find(|&k| line.slot(k) == slot);
+        let Some(k) = here else {
+            return !line.ends_here() && self.take_further(keys, name, slot, home, tag);
         };
+        line.clear(k);
         self.len -= 1;
-        self.lines[at].clear(k);
-        self.lines[home..at].iter_mut().for_each(Line::unpass);
-        if self.lines[at].passed() > 0 {
-            self.pull_back(at);
+        if line.passed() > 0 {
+            self.pull_back(keys, home);
         }
         true
     }
 
+    /// The same where it is not in its home line.
+    #[inline(never)]
+    fn take_further(&mut self, keys: &impl Keys, name: u64, slot: u32, home: usize, tag: u16) -> bool {
+        let Some((at, k)) = self.seek_further(home, tag, |there| there == slot) else {
+            return self.lines[home].marked() && self.leave_crowd(keys, name, slot, home);
+        };
+        self.lines[at].clear(k);
+        self.lines[home..at].iter_mut().for_each(Line::unpass);
+        self.len -= 1;
+        if self.lines[at].passed() > 0 {
+            self.pull_back(keys, at);
+        }
+        true
+    }
+
+    #[cold]
+    fn leave_crowd(&mut self, keys: &impl Keys, name: u64, slot: u32, home: usize) -> bool {
+        let hash = keys.hash(name);
+        let there = self.crowd.remove(hash, keys.owner(slot), slot);
+        if !self.crowd.any(self.homes.span(hash)) {
+            self.lines[home].unmark();
+        }
+        there
+    }
+
     /// A place in a line that entries had passed came free: one of them comes back, and so on where it stood.
-    fn pull_back(&mut self, mut at: usize) {
+    #[inline(never)]
+    fn pull_back(&mut self, keys: &impl Keys, mut at: usize) {
         /// Entries moved for one that went: what is left over is moved by later removals.
         const MOVES_MAX: usize = 8;
         for _ in 0..MOVES_MAX {
             let back = (at + 1..=at + REACH).find_map(|from| {
                 let line = &self.lines[from];
-                each(line.away()).find(|&k| line.distance(k) >= from - at).map(|k| (from, k))
+                each(line.away()).map(|k| (from, k, self.distance(keys, from, k))).find(|back| back.2 >= from - at)
             });
-            let Some((from, k)) = back else { return };
+            let Some((from, k, distance)) = back else { return };
             let line = &mut self.lines[from];
-            let (tag, slot, distance) = (line.tag(k), line.slot(k), line.distance(k));
+            let (tag, slot) = (line.tag(k), line.slot(k));
             line.clear(k);
             let passed_on = line.passed() > 0;
             self.lines[at..from].iter_mut().for_each(Line::unpass);
@@ -246,16 +290,26 @@ impl LaneMap {
         }
     }
 
+    /// Lines from home of an entry.
+    #[inline(always)]
+    fn distance(&self, keys: &impl Keys, at: usize, k: usize) -> usize {
+        match self.lines[at].distance(k) {
+            FAR => at - self.homes.place(keys.hash(keys.name(self.lines[at].slot(k)))).0,
+            near => near,
+        }
+    }
+
     /// The map's own invariants, and every entry's slot. For tests and checks.
     pub fn check(&self, keys: &impl Keys) -> Result<Vec<u32>, String> {
-        let mut passed = vec![0; self.lines_in_use().count()];
+        let mut passed = vec![0; self.lines_used()];
         let mut slots = Vec::new();
         for (at, line) in self.lines_in_use() {
             for k in each(line.taken()) {
                 let slot = line.slot(k);
                 let (home, raw) = self.homes.place(keys.hash(keys.name(slot)));
                 let wanted = tag(raw, salt(keys.owner(slot)));
-                if (line.tag(k), home + line.distance(k)) != (wanted, at) {
+                let there = (home..=home + REACH).contains(&at) && line.distance(k) == (at - home).min(FAR);
+                if !there || line.tag(k) != wanted {
                     return Err(format!(
                         "slot {slot} stands in line {at}, {} lines from home {home}",
                         line.distance(k)
@@ -271,17 +325,37 @@ impl LaneMap {
         if slots.len() != self.len {
             return Err(format!("{} entries in lines, counted {}", slots.len(), self.len));
         }
-        for (owner, name, slot) in self.crowd.iter() {
-            let home = self.homes.place(keys.hash(name)).0;
-            if !self.lines[home].marked() || (keys.name(slot), keys.owner(slot)) != (name, owner) {
-                return Err(format!("slot {slot} is in a side map that its home {home} does not tell of"));
-            }
-            slots.push(slot);
-        }
+        self.check_marks(keys)?;
+        slots.extend(self.crowd.iter().map(|entry| entry.2));
         Ok(slots)
     }
 
+    /// A home is marked if and only if one of its names is in the side map, which knows them by their hashes and owners; what
+    /// is beyond the layout is empty.
+    fn check_marks(&self, keys: &impl Keys) -> Result<(), String> {
+        let mut crowded = vec![false; self.lines_used()];
+        for (hash, owner, slot) in self.crowd.iter() {
+            if (keys.hash(keys.name(slot)), keys.owner(slot)) != (hash, owner) {
+                return Err(format!("slot {slot} is in the side map under another name's hash or owner"));
+            }
+            crowded[self.homes.place(hash).0] = true;
+        }
+        let mut behind = self.lines_used()..self.touched.max(self.lines_used());
+        if let Some(at) = behind.find(|&at| self.lines[at] != Line::EMPTY) {
+            return Err(format!("line {at} behind the layout is not empty"));
+        }
+        match self.lines_in_use().find(|(at, line)| line.marked() != crowded[*at]) {
+            Some((at, line)) => Err(format!("line {at} is marked: {}, should be: {}", line.marked(), crowded[at])),
+            None => Ok(()),
+        }
+    }
+
     fn lines_in_use(&self) -> impl Iterator<Item = (usize, &Line)> {
-        self.lines.iter().take(self.homes.new.lines.max(self.homes.old.lines) + REACH).enumerate()
+        self.lines.iter().take(self.lines_used()).enumerate()
+    }
+
+    /// Lines of the layouts and the spare ones behind them.
+    fn lines_used(&self) -> usize {
+        self.homes.new.lines.max(self.homes.old.lines) + REACH
     }
 }

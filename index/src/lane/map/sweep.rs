@@ -5,7 +5,7 @@
 //! Only near the bottom is that less than the reach of an entry, so the first lines of the map move at once.
 
 use crate::lane::map::homes::{Homes, Layout, tag};
-use crate::lane::map::line::{Line, REACH, SLOTS, each};
+use crate::lane::map::line::{FAR, Line, REACH, SLOTS, each};
 use crate::lane::map::{Keys, LINES_MIN, LOAD_MAX, LOAD_MIN, LaneMap, salt};
 use crate::prefetch::read_soon;
 
@@ -14,15 +14,21 @@ const PACE_UP: usize = 3;
 /// The same while it shrinks: memory follows soon.
 const PACE_DOWN: usize = 8;
 /// Lines at the bottom that move at once.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 32;
 const _: () = assert!(AT_ONCE * 4 / 3 > AT_ONCE + REACH, "growing: what moves lands above the old entries");
-const _: () = assert!(AT_ONCE - AT_ONCE / 4 + REACH < AT_ONCE + 1, "shrinking: what moves lands below them");
+const _: () = assert!(AT_ONCE - AT_ONCE / 4 + 1 + REACH <= AT_ONCE, "shrinking: what moves lands below them");
 /// A smaller map changes its size at once.
 const SWEPT_MIN: usize = 2 * AT_ONCE;
 /// Most entries on their way at once.
 pub(super) const MOVING_MAX: usize = (SWEPT_MIN + REACH) * SLOTS;
 /// Lines between what is moved and what is asked for.
 const AHEAD: usize = 8;
+/// Lines on a page.
+const PAGE_LINES: usize = 4096 / size_of::<Line>();
+/// Pages given back in one go, before or after a batch: a few microseconds, and faster than a sweep leaves them.
+const PAGES_GIVEN: usize = 16;
+/// Entries of the side map that a moving home tries to bring back to the lines.
+const BROUGHT_BACK: usize = 8;
 
 impl LaneMap {
     /// Before `count` names come: growth work, so that the map is never too full.
@@ -46,13 +52,25 @@ impl LaneMap {
             let lines = self.homes.new.lines;
             self.begin(keys, (lines - lines / 4).max(LINES_MIN));
         }
+        if self.touched > self.lines_used() {
+            self.give_back();
+        }
     }
 
-    /// The last name went.
+    /// The last name went. Its lines are few by now, as the map shrank on the way; the pages behind them go as ever.
     fn reset(&mut self) {
-        let lines = self.lines_in_use().count();
-        self.lines.release(0, lines);
+        let lines = self.lines_used();
+        self.lines[..lines].fill(Line::EMPTY);
         self.homes = Homes::of(Layout::first(LINES_MIN));
+    }
+
+    /// Gives some of the pages behind the layout back, from the end on. Nothing stands there any more.
+    #[cold]
+    fn give_back(&mut self) {
+        let kept = self.lines_used();
+        let from = (self.touched.saturating_sub(PAGES_GIVEN * PAGE_LINES) / PAGE_LINES * PAGE_LINES).max(kept);
+        self.lines.release(from, self.touched);
+        self.touched = from;
     }
 
     /// Begins to grow; a small map grows at once, until the names fit.
@@ -62,7 +80,7 @@ impl LaneMap {
             let lines = self.homes.new.lines;
             let more = lines + (lines / 3).max(LINES_MIN);
             if more + REACH > self.lines.len() {
-                // As many names as there may be are here; what finds no room goes to the side maps.
+                // As many names as there may be are here; what finds no room goes to the side map.
                 return;
             }
             self.begin(keys, more);
@@ -76,6 +94,7 @@ impl LaneMap {
     #[cold]
     fn begin(&mut self, keys: &impl Keys, lines: usize) {
         self.homes.begin(lines);
+        self.touched = self.touched.max(self.lines_used());
         self.debt = 0;
         let (old, growing) = (self.homes.old.lines, self.homes.growing);
         if old < SWEPT_MIN {
@@ -104,11 +123,7 @@ impl LaneMap {
     }
 
     fn end_sweep(&mut self) {
-        let (old, new) = (self.homes.old.lines, self.homes.new.lines);
         self.homes = Homes::of(self.homes.new);
-        if new < old {
-            self.lines.release(new + REACH, old + REACH);
-        }
     }
 
     /// Moves the entries of several old homes by their names.
@@ -116,106 +131,129 @@ impl LaneMap {
         let mut moving = std::mem::take(&mut self.moving);
         let mut marked = 0u64;
         for (i, home) in old_homes.clone().enumerate() {
-            marked |= u64::from(self.take_home(home, &mut moving)) << i;
+            let line = self.lines[home];
+            marked |= u64::from(line.marked()) << i;
+            let leaving = line.taken() & !line.away();
+            moving.extend(each(leaving).map(|k| (line.tag(k), line.slot(k))));
+            self.empty(home, leaving);
+            self.take_displaced(keys, home, &mut moving);
         }
         moving.iter().for_each(|&(_, slot)| keys.ask(slot));
-        for home in old_homes.clone().filter(|home| marked >> (home - old_homes.start) & 1 == 1) {
-            self.mark_targets(home);
-        }
         self.homes.edge = if self.homes.growing { old_homes.start } else { old_homes.end };
         self.len -= moving.len();
         for (_, slot) in moving.drain(..) {
             self.put_by_name(keys, slot);
         }
         self.moving = moving;
+        for home in old_homes.clone().filter(|home| marked >> (home - old_homes.start) & 1 == 1) {
+            self.move_crowd(keys, home);
+        }
     }
 
     /// Moves the entries of the next old home. Its place and their tags tell where to; a name is read only for an entry on
-    /// the boundary of two new homes, or when other bits of the hash become the tags.
+    /// the boundary of two new homes, for one far from home, or when other bits of the hash become the tags.
     fn step(&mut self, keys: &impl Keys) {
         let home = if self.homes.growing { self.homes.edge - 1 } else { self.homes.edge };
         self.ask_for_next(keys, home);
-        let mut moving = std::mem::take(&mut self.moving);
-        if self.take_home(home, &mut moving) {
-            self.mark_targets(home);
+        let line = self.lines[home];
+        let leaving = line.taken() & !line.away();
+        self.empty(home, leaving);
+        let edge = if self.homes.growing { home } else { home + 1 };
+        if line.passed() > 0 {
+            let mut displaced = std::mem::take(&mut self.moving);
+            self.take_displaced(keys, home, &mut displaced);
+            self.homes.edge = edge;
+            for few in displaced.chunks(SLOTS) {
+                self.settle(keys, home, &Line::of(few), (1 << few.len()) - 1);
+            }
+            displaced.clear();
+            self.moving = displaced;
         }
-        self.homes.edge = if self.homes.growing { home } else { home + 1 };
-        self.len -= moving.len();
-        let targets = self.homes.targets(home);
-        // Free places of the target lines are kept here: reading a line back right after a store to it stalls.
-        let mut free: [u32; 3] = std::array::from_fn(|i| self.lines[targets.first + i].free());
-        for (tag, slot) in moving.drain(..) {
-            let Some(target) = targets.home(tag) else {
-                let (target, tag) = self.new_place(keys, slot);
-                self.settle(keys, &mut free, targets.first, target, tag, slot);
-                continue;
-            };
-            self.settle(keys, &mut free, targets.first, target, tag, slot);
+        self.homes.edge = edge;
+        self.settle(keys, home, &line, leaving);
+        if line.marked() {
+            self.move_crowd(keys, home);
         }
-        self.moving = moving;
     }
 
-    /// Puts a moved entry into its new home if there is room, else further on.
+    /// Puts some entries of an old home, held in a line, into the new homes that their tags tell, one home after the other: a
+    /// line is read once, as reading it right after a store to it stalls.
     #[inline(always)]
-    fn settle(&mut self, keys: &impl Keys, free: &mut [u32; 3], first: usize, home: usize, tag: u16, slot: u32) {
-        let places = &mut free[home - first];
-        if *places == 0 {
-            self.put(keys, home, tag, slot);
-            // It may have taken a place in one of the other target lines.
-            *free = std::array::from_fn(|i| self.lines[first + i].free());
-            return;
+    fn settle(&mut self, keys: &impl Keys, home: usize, line: &Line, leaving: u32) {
+        self.len -= leaving.count_ones() as usize;
+        if !self.homes.same_tags() {
+            return each(leaving).for_each(|k| self.put_by_name(keys, line.slot(k)));
         }
-        self.lines[home].set(places.trailing_zeros() as usize, tag, slot, 0);
-        *places &= *places - 1;
-        self.len += 1;
-    }
-
-    fn new_place(&self, keys: &impl Keys, slot: u32) -> (usize, u16) {
-        let (new, hash) = (self.homes.new, keys.hash(keys.name(slot)));
-        (new.home(hash), tag(new.raw_tag(hash), salt(keys.owner(slot))))
+        let targets = self.homes.targets(home);
+        let parted = targets.part(line, leaving);
+        for (i, coming) in parted.to.into_iter().enumerate().filter(|part| part.1 != 0) {
+            let left = self.lines[targets.first + i].fill(line, coming);
+            self.len += (coming.count_ones() - left.count_ones()) as usize;
+            each(left).for_each(|k| self.put(keys, targets.first + i, line.tag(k), line.slot(k)));
+        }
+        each(parted.unclear).for_each(|k| self.put_by_name(keys, line.slot(k)));
     }
 
     fn put_by_name(&mut self, keys: &impl Keys, slot: u32) {
-        let (home, tag) = self.new_place(keys, slot);
-        self.put(keys, home, tag, slot);
+        let (new, hash) = (self.homes.new, keys.hash(keys.name(slot)));
+        self.put(keys, new.home(hash), tag(new.raw_tag(hash), salt(keys.owner(slot))), slot);
     }
 
-    /// Takes all entries of an old home out of the lines; whether the home was marked.
-    fn take_home(&mut self, home: usize, moving: &mut Vec<(u16, u32)>) -> bool {
-        let line = self.lines[home];
-        let leaving = line.taken() & !line.away();
-        moving.extend(each(leaving).map(|k| (line.tag(k), line.slot(k))));
-        let mut left = line;
-        each(leaving).for_each(|k| left.clear(k));
-        left.unmark();
-        self.lines[home] = left;
+    /// Empties the slots of an old home that are leaving, and its mark.
+    #[inline(always)]
+    fn empty(&mut self, home: usize, leaving: u32) {
+        let line = &mut self.lines[home];
+        line.unmark();
+        if line.alone(leaving) {
+            line.clear_all();
+        } else {
+            each(leaving).for_each(|k| line.clear(k));
+        }
+    }
+
+    /// Takes the entries of an old home out of the lines behind it.
+    fn take_displaced(&mut self, keys: &impl Keys, home: usize, displaced: &mut Vec<(u16, u32)>) {
         for at in home + 1..=home + REACH {
             if self.lines[at - 1].passed() == 0 {
-                break;
+                return;
             }
             let line = self.lines[at];
-            for k in each(line.away()).filter(|&k| line.distance(k) == at - home) {
-                moving.push((line.tag(k), line.slot(k)));
-                self.lines[at].clear(k);
-                self.lines[home..at].iter_mut().for_each(Line::unpass);
+            for k in each(line.at_distance((at - home).min(FAR))) {
+                let slot = line.slot(k);
+                if at - home < FAR || self.homes.old.home(keys.hash(keys.name(slot))) == home {
+                    displaced.push((line.tag(k), slot));
+                    self.lines[at].clear(k);
+                    self.lines[home..at].iter_mut().for_each(Line::unpass);
+                }
             }
         }
-        line.marked()
     }
 
-    /// What an old home's mark says is said by its new homes from now on, as long as any name is in a side map.
-    fn mark_targets(&mut self, home: usize) {
-        if self.crowd.len() > 0 {
-            let (low, high) = self.homes.target_span(home);
-            (low..=high).for_each(|line| self.lines[line].mark());
+    /// An old home's entries in the side map: some of them may find room in the lines now; the marks of the others' new homes
+    /// tell of them from now on.
+    #[cold]
+    fn move_crowd(&mut self, keys: &impl Keys, home: usize) {
+        for _ in 0..BROUGHT_BACK {
+            let Some((hash, owner, slot)) = self.crowd.first(self.homes.old.span(home)) else { return };
+            self.crowd.remove(hash, owner, slot);
+            self.put_by_name(keys, slot);
+        }
+        let (low, high) = self.homes.old.span(home).into_inner();
+        for target in self.homes.target_span(home) {
+            let (first, last) = self.homes.new.span(target).into_inner();
+            if self.crowd.any(first.max(low)..=last.min(high)) {
+                self.lines[target].mark();
+            }
         }
     }
 
     fn ask_for_next(&self, keys: &impl Keys, home: usize) {
-        let ahead = |by: usize| if self.homes.growing { home.saturating_sub(by) } else { home + by };
+        let ahead = |by: usize| {
+            if self.homes.growing { home.saturating_sub(by) } else { (home + by).min(self.homes.old.lines) }
+        };
         let far = ahead(2 * AHEAD);
         read_soon(&self.lines[far]);
-        read_soon(&self.lines[far * self.homes.new.lines / self.homes.old.lines]);
+        read_soon(&self.lines[if self.homes.growing { far + far / 3 } else { far - far / 4 }]);
         if !self.homes.same_tags() {
             let line = &self.lines[ahead(AHEAD / 2)];
             each(line.taken()).for_each(|k| keys.ask(line.slot(k)));

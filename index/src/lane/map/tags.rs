@@ -4,8 +4,21 @@
     expect(unsafe_code, reason = "vector comparisons have no safe call outside functions that name their feature")
 )]
 
+use crate::lane::map::homes::{PLACE_MASK, SALT_BITS};
+
 /// Slots of a line.
 pub(crate) const SLOTS: usize = 10;
+
+/// Eight tags, and the last two.
+#[inline]
+#[target_feature(enable = "sse2")]
+#[cfg(all(not(loom), target_arch = "x86_64"))]
+fn halves(tags: &[u16; SLOTS]) -> (core::arch::x86_64::__m128i, core::arch::x86_64::__m128i) {
+    use core::arch::x86_64::{_mm_cvtsi32_si128, _mm_loadu_si128};
+    // SAFETY: the first sixteen of the array's twenty bytes, at any alignment.
+    let eight = unsafe { _mm_loadu_si128(tags.as_ptr().cast()) };
+    (eight, _mm_cvtsi32_si128(i32::from(tags[8]) | i32::from(tags[9]) << 16))
+}
 
 /// Bit k is set where tag k equals `tag`.
 #[inline(always)]
@@ -19,14 +32,52 @@ pub(crate) fn equal(tags: &[u16; SLOTS], tag: u16) -> u32 {
 #[target_feature(enable = "sse2")]
 #[cfg(all(not(loom), target_arch = "x86_64"))]
 fn equal_sse2(tags: &[u16; SLOTS], tag: u16) -> u32 {
-    use core::arch::x86_64::{
-        _mm_cmpeq_epi16, _mm_cvtsi32_si128, _mm_movemask_epi8, _mm_packs_epi16, _mm_set_epi64x, _mm_set1_epi16,
-    };
-    let word = |i: usize| (0..4).fold(0, |w, k| w | i64::from(tags[i + k]) << (16 * k));
+    use core::arch::x86_64::{_mm_cmpeq_epi16, _mm_movemask_epi8, _mm_packs_epi16, _mm_set1_epi16};
     let wanted = _mm_set1_epi16(tag as i16);
-    let low = _mm_cmpeq_epi16(_mm_set_epi64x(word(4), word(0)), wanted);
-    let high = _mm_cmpeq_epi16(_mm_cvtsi32_si128(i32::from(tags[8]) | i32::from(tags[9]) << 16), wanted);
+    let (low, high) = halves(tags);
+    let (low, high) = (_mm_cmpeq_epi16(low, wanted), _mm_cmpeq_epi16(high, wanted));
     _mm_movemask_epi8(_mm_packs_epi16(low, high)) as u32 & ((1 << SLOTS) - 1)
+}
+
+/// Where the place bits of tag k, counted from `base` on, are more than `boundary`, and where they are equal to it.
+#[inline(always)]
+#[cfg(all(not(loom), target_arch = "x86_64"))]
+pub(crate) fn beyond(tags: &[u16; SLOTS], base: u16, boundary: u16) -> (u32, u32) {
+    // SAFETY: SSE2 is part of every x86_64 target.
+    unsafe { beyond_sse2(tags, base, boundary) }
+}
+
+#[inline]
+#[target_feature(enable = "sse2")]
+#[cfg(all(not(loom), target_arch = "x86_64"))]
+fn beyond_sse2(tags: &[u16; SLOTS], base: u16, boundary: u16) -> (u32, u32) {
+    use core::arch::x86_64::{
+        __m128i, _mm_and_si128, _mm_cmpeq_epi16, _mm_cmpgt_epi16, _mm_movemask_epi8, _mm_packs_epi16, _mm_set1_epi16,
+        _mm_srli_epi16, _mm_sub_epi16,
+    };
+    let (base, mask, boundary) =
+        (_mm_set1_epi16(base as i16), _mm_set1_epi16(PLACE_MASK as i16), _mm_set1_epi16(boundary as i16));
+    let places = |tags: __m128i| {
+        let place = _mm_srli_epi16::<{ SALT_BITS as i32 }>(tags);
+        _mm_and_si128(_mm_sub_epi16(place, base), mask)
+    };
+    let (low, high) = halves(tags);
+    let (low, high) = (places(low), places(high));
+    let bits = |low, high| _mm_movemask_epi8(_mm_packs_epi16(low, high)) as u32 & ((1 << SLOTS) - 1);
+    (
+        bits(_mm_cmpgt_epi16(low, boundary), _mm_cmpgt_epi16(high, boundary)),
+        bits(_mm_cmpeq_epi16(low, boundary), _mm_cmpeq_epi16(high, boundary)),
+    )
+}
+
+/// Where the place bits of tag k, counted from `base` on, are more than `boundary`, and where they are equal to it.
+#[inline(always)]
+#[cfg(any(loom, not(target_arch = "x86_64")))]
+pub(crate) fn beyond(tags: &[u16; SLOTS], base: u16, boundary: u16) -> (u32, u32) {
+    let place = |tag: u16| (tag >> SALT_BITS).wrapping_sub(base) & PLACE_MASK as u16;
+    tags.iter().enumerate().fold((0, 0), |(above, equal), (k, &tag)| {
+        (above | u32::from(place(tag) > boundary) << k, equal | u32::from(place(tag) == boundary) << k)
+    })
 }
 
 /// Bit k is set where tag k equals `tag`.
@@ -38,7 +89,8 @@ pub(crate) fn equal(tags: &[u16; SLOTS], tag: u16) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{SLOTS, equal};
+    use super::{SLOTS, beyond, equal};
+    use crate::lane::map::homes::SALT_BITS;
 
     #[test]
     fn every_slot_is_seen() {
@@ -46,6 +98,20 @@ mod tests {
             for bits in 0..1u32 << SLOTS {
                 let tags = std::array::from_fn(|k| if bits >> k & 1 == 1 { tag } else { tag ^ 1 << k });
                 assert_eq!(equal(&tags, tag), bits);
+            }
+        }
+    }
+
+    #[test]
+    fn places_wrap_around_their_base() {
+        let tags =
+            [0, 31, 32, 63, 64, 1023 << SALT_BITS, 1024 << SALT_BITS, 2046 << SALT_BITS, 2047 << SALT_BITS, 65535];
+        for base in [0, 1, 2, 1000, 2046, 2047] {
+            for boundary in [0, 1, 2, 1024, 2046, i16::MAX as u16] {
+                let place = |tag: u16| (tag / 32 + 2048 - base) % 2048;
+                let bits = |is: &dyn Fn(u16) -> bool| (0..SLOTS).fold(0, |b, k| b | u32::from(is(tags[k])) << k);
+                let want = (bits(&|tag| place(tag) > boundary), bits(&|tag| place(tag) == boundary));
+                assert_eq!(beyond(&tags, base, boundary), want, "base {base}, boundary {boundary}");
             }
         }
     }

@@ -37,7 +37,7 @@ impl Pair {
     fn new(slots: usize, hash_mask: u64) -> Self {
         let key = HashKey::new(Some([5, 6]));
         let words = Words { names: vec![0; slots], key, hash_mask };
-        Self { map: LaneMap::new(slots, key).unwrap(), model: HashMap::new(), words, rng: 3 }
+        Self { map: LaneMap::new(slots).unwrap(), model: HashMap::new(), words, rng: 3 }
     }
     fn random(&mut self, below: u64) -> u64 {
         self.rng = self.rng.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -125,13 +125,28 @@ fn equals_a_standard_map_where_names_return() {
 /// Every state of every sweep, both ways: the whole map is checked after each small step.
 #[test]
 fn each_moment_of_a_sweep_is_consistent() {
-    let mut pair = Pair::new(6_000, u64::MAX);
+    let (sweeping, crowd) = each_moment(u64::MAX);
+    assert!(sweeping > 400 && crowd == 0, "{sweeping} moments inside sweeps, a crowd of {crowd}");
+}
+
+/// The same where homes are crowded: marks move with the names of the side map, and no others stay behind.
+#[test]
+fn each_moment_of_a_sweep_over_crowds_is_consistent() {
+    let (sweeping, crowd) = each_moment(u64::MAX << 58);
+    assert!(sweeping > 50 && crowd > 100, "{sweeping} moments inside sweeps, a crowd of {crowd}");
+}
+
+/// Moments inside sweeps, and the largest crowd.
+fn each_moment(hash_mask: u64) -> (u32, usize) {
+    let mut crowd = 0;
+    let mut pair = Pair::new(6_000, hash_mask);
     let (mut sweeping, mut at) = (0, 1);
     while at + 7 < 6_000 {
         let names: Vec<u64> = (0..7).map(|i| u64::from(at) * 8 + i).collect();
         pair.store(at, &names);
         sweeping += u32::from(pair.map.homes.sweeping());
         pair.check();
+        crowd = crowd.max(pair.map.crowd.len());
         at += 7;
     }
     while at > 1 {
@@ -140,12 +155,11 @@ fn each_moment_of_a_sweep_is_consistent() {
         sweeping += u32::from(pair.map.homes.sweeping());
         pair.check();
     }
-    println!("{sweeping} moments inside sweeps");
-    assert!(sweeping > 400);
     assert_eq!((pair.map.len(), pair.map.homes.new.lines), (0, LINES_MIN));
+    (sweeping, crowd)
 }
 
-/// All names at one home, at the first or the last one, or in a few: what finds no room is in the side maps.
+/// All names at one home, at the first or the last one, or in a few: what finds no room is in the side map.
 #[test]
 fn crowded_homes_are_exact() {
     for (mask, names) in [(0, 3_000), (u64::MAX << 62, 3_000), (u64::MAX << 57, 9_000), (0xff, 3_000)] {
@@ -203,7 +217,9 @@ fn memory_follows_the_number_of_names() {
     let full = pair.map.bytes();
     pair.check();
     for (i, &at) in stops.iter().rev().enumerate() {
+        let before = pair.map.bytes();
         pair.remove(at, 64);
+        assert!(before - pair.map.bytes() <= 17 * 4096, "no more than some pages go at once");
         assert!(pair.map.len < 2_000 || (LOAD_MIN - 8..=LOAD_MAX + 5).contains(&pair.load()), "load {}", pair.load());
         if i == stops.len() * 9 / 10 {
             pair.check();
