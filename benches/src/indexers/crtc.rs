@@ -159,9 +159,11 @@ impl Writer for Crtc {
     }
 
     fn apply(&mut self, _batch: &Batch, operation: usize) {
-        if let Some(event) = self.events[operation].take() {
-            self.run(vec![Some(event)]);
-        }
+        let Some(event) = self.events[operation].take() else { return };
+        let (resp, answer) = memory::charge(0, oneshot::channel);
+        memory::charge(0, || self.send(WorkerTask::EventWithAck { event, resp }));
+        // One hop there and one back, and nothing else: what a single event can cost at least.
+        self.refused += u64::from(answer.blocking_recv() == Ok(false));
     }
 
     fn play(&mut self, _batch: &Batch, events: &[usize], times: &mut Vec<f64>) {
@@ -325,6 +327,8 @@ mod tests {
     use kvatlas_index::{ContentHash, EngineHash};
 
     type Block = (EngineHash, ContentHash);
+    /// Pairs of worker and blocks.
+    type Answer = Vec<(u32, u32)>;
 
     fn blocks(worker: u64, places: std::ops::Range<u64>) -> impl Iterator<Item = Block> + Clone {
         places.map(move |place| (EngineHash(worker * 1000 + place), ContentHash(7000 + place)))
@@ -335,7 +339,7 @@ mod tests {
     }
 
     /// CRTC's answer and the oracle's for contents of four places, after these events; and how many stores CRTC refused.
-    fn answers(fill: impl FnOnce(&mut Batch)) -> (Vec<(u32, u32)>, Vec<(u32, u32)>, u64) {
+    fn answers(fill: impl FnOnce(&mut Batch)) -> (Answer, Answer, u64) {
         let mut batch = Batch::default();
         fill(&mut batch);
         let lookup = batch.operations.len();

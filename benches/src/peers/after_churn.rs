@@ -9,6 +9,7 @@ use kvatlas_benches::results::Row;
 use kvatlas_corpora::{Batch, Names, OperationKind, Parameters, Sharing, Stream, StreamError, Trace};
 use kvatlas_index::{ContentHash, EngineHash};
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// Operations that are applied at a time.
 const STEP: usize = 20_000;
@@ -17,35 +18,55 @@ const WINDOWS: usize = 24;
 /// A churned index may cost a tenth more.
 const GATE: f64 = 1.0 / 1.1;
 
+/// Names are mixed words already: they are their own hashes.
+#[derive(Default)]
+struct Word(u64);
+
+impl Hasher for Word {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
+    }
+    fn write_u64(&mut self, word: u64) {
+        self.0 = word;
+    }
+}
+
+/// A block that somebody holds: what stands before it, what it contains, and a bit for each worker that holds it.
+struct Held {
+    parent: Option<EngineHash>,
+    content: ContentHash,
+    workers: u128,
+}
+
 /// What the fleet holds, to be stored again.
 #[derive(Default)]
 struct Content {
-    held: Vec<HashSet<EngineHash>>,
-    blocks: HashMap<EngineHash, (Option<EngineHash>, ContentHash, u32)>,
+    blocks: HashMap<EngineHash, Held, BuildHasherDefault<Word>>,
 }
 
 impl Content {
     fn follow(&mut self, batch: &Batch) {
         for operation in &batch.operations {
             let (names, contents) = (batch.names(operation), batch.contents(operation));
-            let mine = &mut self.held[operation.worker as usize];
+            let bit = 1 << operation.worker;
             match operation.kind {
                 OperationKind::Lookup => {}
                 OperationKind::Store { parent, .. } => {
                     let parents = std::iter::once(parent).chain(names.iter().copied().map(Some));
                     for ((&name, &content), parent) in names.iter().zip(contents).zip(parents) {
-                        mine.insert(name);
-                        self.blocks.entry(name).or_insert((parent, content, 0)).2 += 1;
+                        let held = self.blocks.entry(name).or_insert(Held { parent, content, workers: 0 });
+                        held.workers |= bit;
                     }
                 }
                 OperationKind::Remove => {
                     for name in names {
-                        mine.remove(name);
-                        if let Some(block) = self.blocks.get_mut(name) {
-                            block.2 -= 1;
-                            if block.2 == 0 {
-                                self.blocks.remove(name);
-                            }
+                        let Some(held) = self.blocks.get_mut(name) else { continue };
+                        held.workers &= !bit;
+                        if held.workers == 0 {
+                            self.blocks.remove(name);
                         }
                     }
                 }
@@ -53,18 +74,24 @@ impl Content {
         }
     }
 
-    /// Stores that build one worker's content, parents first.
-    fn stores(&self, worker: u32, blocks_max: usize, batch: &mut Batch) {
-        let mut names: Vec<EngineHash> = self.held[worker as usize].iter().copied().collect();
+    /// The names that each of so many workers holds, in the same order in every run.
+    fn by_worker(&self, workers: u32) -> Vec<Vec<EngineHash>> {
+        let mut names: Vec<(&EngineHash, u128)> = self.blocks.iter().map(|(name, held)| (name, held.workers)).collect();
         names.sort_unstable();
+        let of_worker = |worker| names.iter().filter(|held| held.1 >> worker & 1 == 1).map(|held| *held.0).collect();
+        (0..workers).map(of_worker).collect()
+    }
+
+    /// Stores that build one worker's content, parents first.
+    fn stores(&self, worker: u32, names: &[EngineHash], blocks_max: usize, batch: &mut Batch) {
         let mut placed = HashSet::new();
-        for name in names {
+        for &name in names {
             let mut path = Vec::new();
             let mut at = Some(name);
             while let Some(name) = at.filter(|name| placed.insert(*name)) {
-                let (parent, content, _) = self.blocks[&name];
-                path.push((name, content));
-                at = parent;
+                let held = &self.blocks[&name];
+                path.push((name, held.content));
+                at = held.parent;
             }
             path.reverse();
             for stretch in path.chunks(blocks_max) {
@@ -83,7 +110,7 @@ pub fn run(trace: &Trace, sharing: Sharing, hours: u64, quick: bool) -> Result<V
     }
     let mut all = Contender::all(&[Kind::Kvatlas], parameters.workers);
     let mut stream = Stream::new(trace, parameters.clone())?;
-    let mut content = Content { held: vec![HashSet::new(); parameters.workers as usize], ..Content::default() };
+    let mut content = Content::default();
     let mut batch = Batch::default();
     let mut at_ns = 0;
     while at_ns < hours * 3_600_000_000_000 {
@@ -95,9 +122,9 @@ pub fn run(trace: &Trace, sharing: Sharing, hours: u64, quick: bool) -> Result<V
         content.follow(&batch);
     }
     let mut fresh = Contender::all(&[Kind::Control], parameters.workers).remove(0);
-    for worker in 0..parameters.workers {
+    for (worker, names) in (0..).zip(content.by_worker(parameters.workers)) {
         batch.clear();
-        content.stores(worker, parameters.store_blocks_max as usize, &mut batch);
+        content.stores(worker, &names, parameters.store_blocks_max as usize, &mut batch);
         let (_, events) = split(&batch);
         fresh.play(&batch, &events);
     }
