@@ -141,8 +141,8 @@ impl LaneMap {
         moving.iter().for_each(|&(_, slot)| keys.ask(slot));
         self.homes.edge = if self.homes.growing { old_homes.start } else { old_homes.end };
         self.len -= moving.len();
-        for (_, slot) in moving.drain(..) {
-            self.put_by_name(keys, slot);
+        for (tag, slot) in moving.drain(..) {
+            self.put_by_name(keys, tag, slot);
         }
         self.moving = moving;
         for home in old_homes.clone().filter(|home| marked >> (home - old_homes.start) & 1 == 1) {
@@ -182,7 +182,7 @@ impl LaneMap {
     fn settle(&mut self, keys: &impl Keys, home: usize, line: &Line, leaving: u32) {
         self.len -= leaving.count_ones() as usize;
         if !self.homes.same_tags() {
-            return each(leaving).for_each(|k| self.put_by_name(keys, line.slot(k)));
+            return each(leaving).for_each(|k| self.put_by_name(keys, line.tag(k), line.slot(k)));
         }
         let targets = self.homes.targets(home);
         let parted = targets.part(line, leaving);
@@ -191,12 +191,17 @@ impl LaneMap {
             self.len += (coming.count_ones() - left.count_ones()) as usize;
             each(left).for_each(|k| self.put(keys, targets.first + i, line.tag(k), line.slot(k)));
         }
-        each(parted.unclear).for_each(|k| self.put_by_name(keys, line.slot(k)));
+        each(parted.unclear).for_each(|k| self.put_by_name(keys, line.tag(k), line.slot(k)));
     }
 
-    fn put_by_name(&mut self, keys: &impl Keys, slot: u32) {
-        let (new, hash) = (self.homes.new, keys.hash(keys.name(slot)));
-        self.put(keys, new.home(hash), tag(new.raw_tag(hash), salt(keys.owner(slot))), slot);
+    /// Puts an entry of the old layout where its name tells. Its old tag tells what is mixed into the new one: whose the name
+    /// is need not be read.
+    fn put_by_name(&mut self, keys: &impl Keys, old_tag: u16, slot: u32) {
+        let Homes { old, new, .. } = self.homes;
+        let hash = keys.hash(keys.name(slot));
+        // A tag of 1 may stand for 0.
+        let salt = if old_tag == 1 { salt(keys.owner(slot)) } else { old_tag ^ old.raw_tag(hash) };
+        self.put(keys, new.home(hash), tag(new.raw_tag(hash), salt), slot);
     }
 
     /// Empties the slots of an old home that are leaving, and its mark.
@@ -236,7 +241,8 @@ impl LaneMap {
         for _ in 0..BROUGHT_BACK {
             let Some((hash, owner, slot)) = self.crowd.first(self.homes.old.span(home)) else { return };
             self.crowd.remove(hash, owner, slot);
-            self.put_by_name(keys, slot);
+            let new = self.homes.new;
+            self.put(keys, new.home(hash), tag(new.raw_tag(hash), salt(owner)), slot);
         }
         let (low, high) = self.homes.old.span(home).into_inner();
         for target in self.homes.target_span(home) {
