@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 /// Accounts there are; 0 is everything that is no index.
-pub const ACCOUNTS: usize = 8;
+pub const ACCOUNTS: usize = 10;
 
 static BYTES: [AtomicIsize; ACCOUNTS] = [const { AtomicIsize::new(0) }; ACCOUNTS];
 

@@ -4,7 +4,8 @@ use crate::alloc::GRANULE;
 use crate::config::IndexConfig;
 use crate::error::ConfigError;
 use crate::lane::Lane;
-use crate::place::ShardPlacement;
+use crate::lane::names::LaneNames;
+use crate::place::{ShardPlacement, Site};
 use crate::read::Reader;
 use crate::shard::{LaneFigures, Shard};
 use crate::sync::{AtomicU64, Ordering};
@@ -73,12 +74,20 @@ impl Index {
     /// address space for every region at its limit; memory is used as it is touched.
     pub fn new(config: IndexConfig) -> Result<(Arc<Index>, Vec<Lane>), ConfigError> {
         config.check()?;
-        let shards = (0..config.shards).map(|shard| Shard::new(&config, shard)).collect::<Result<Vec<_>, _>>()?;
+        let (mut shards, mut names) = (Vec::new(), Vec::new());
+        for number in 0..config.shards {
+            let mut shard = Shard::new(&config, number)?;
+            // A lane's own tables are placed as its shard's regions are.
+            let mut site = Site { report: shard.placement };
+            for lane in 0..config.lanes_per_shard {
+                names.push((number, lane, LaneNames::new(&config, shard.key, &mut site)?));
+            }
+            shard.placement = site.report;
+            shards.push(shard);
+        }
         let index = Arc::new(Index { config, shards });
-        let lanes = (0..index.config.shards)
-            .flat_map(|shard| (0..index.config.lanes_per_shard).map(move |lane| (shard, lane)))
-            .map(|(shard, lane)| Lane::new(index.clone(), shard, lane))
-            .collect::<Result<Vec<_>, _>>()?;
+        let lane = |(shard, lane, names)| Lane::new(index.clone(), shard, lane, names);
+        let lanes = names.into_iter().map(lane).collect();
         Ok((index, lanes))
     }
 

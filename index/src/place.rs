@@ -219,6 +219,20 @@ mod tests {
     }
 
     #[test]
+    fn tables_of_a_lane_are_placed_as_the_regions_of_its_shard() {
+        let refused = |lanes_per_shard| {
+            let config = IndexConfig { memory_nodes: vec![Some(u32::MAX)], lanes_per_shard, ..small() };
+            let (index, _lanes) = Index::new(config).unwrap();
+            match index.placements().next().unwrap().memory {
+                Granted::Refused { regions, .. } => regions,
+                other => panic!("{other:?}"),
+            }
+        };
+        // The lane map, private names, and their granules.
+        assert_eq!(refused(3), refused(1) + 2 * 3);
+    }
+
+    #[test]
     fn huge_pages_are_granted_or_refused_and_the_index_works_either_way() {
         for huge_pages in [HugePages::Transparent, HugePages::Explicit] {
             let (index, mut lanes) = Index::new(IndexConfig { huge_pages, ..small() }).unwrap();

@@ -11,6 +11,7 @@
 use crate::error::ConfigError;
 use crate::lane::alias::Granule;
 use crate::lane::map::line::Line;
+use crate::place::Site;
 use std::ops::{Deref, DerefMut};
 
 /// Words that any memory is a valid value of, and whose zero is all zero bits.
@@ -38,8 +39,9 @@ pub(crate) struct Reserved<T> {
 
 #[cfg(not(loom))]
 impl<T: Plain> Reserved<T> {
-    /// Reserves address space; no memory is used until a word is touched.
-    pub fn new(name: &'static str, len: usize) -> Result<Self, ConfigError> {
+    /// Reserves address space where the site wants it; no memory is used until a word is touched. The reserved pool's pages are
+    /// not asked for: all of them would be taken at once, for a table at its limit.
+    pub fn new(name: &'static str, len: usize, site: &mut Site) -> Result<Self, ConfigError> {
         const { assert!(align_of::<T>() <= 4096, "a map begins on a page") };
         let bytes = len * size_of::<T>();
         let map = memmap2::MmapOptions::new()
@@ -47,6 +49,7 @@ impl<T: Plain> Reserved<T> {
             .no_reserve_swap()
             .map_anon()
             .map_err(|e| ConfigError::Reserve { region: name, bytes: bytes as u64, reason: e.to_string() })?;
+        site.settle(&map, false);
         Ok(Self { map, len, word: std::marker::PhantomData })
     }
 
@@ -96,7 +99,7 @@ pub(crate) struct Reserved<T>(Vec<T>);
 
 #[cfg(loom)]
 impl<T: Plain> Reserved<T> {
-    pub fn new(_name: &'static str, len: usize) -> Result<Self, ConfigError> {
+    pub fn new(_name: &'static str, len: usize, _site: &mut Site) -> Result<Self, ConfigError> {
         const MODEL_LEN_MAX: usize = 64;
         Ok(Self(vec![T::ZERO; len.min(MODEL_LEN_MAX)]))
     }

@@ -15,6 +15,8 @@ pub enum Kind {
     KvatlasAhead,
     /// Ours, on transparent huge pages.
     KvatlasHuge,
+    /// Both.
+    KvatlasAheadHuge,
     /// kv-index 2.0.0.
     KvIndex,
     /// dynamo-kv-router 1.6.1.
@@ -47,20 +49,19 @@ impl Contender {
         let writer: Box<dyn Writer> = memory::charge(account, || -> Box<dyn Writer> {
             match kind {
                 Kind::Kvatlas | Kind::Control => Box::new(Kvatlas::new(workers)),
-                Kind::KvatlasAhead => {
-                    Box::new(Kvatlas::with(workers, Setting { look_ahead: true, ..Setting::default() }))
+                Kind::KvatlasAhead | Kind::KvatlasHuge | Kind::KvatlasAheadHuge => {
+                    let look_ahead = kind != Kind::KvatlasHuge;
+                    let huge = kind != Kind::KvatlasAhead;
+                    let huge_pages = if huge { HugePages::Transparent } else { HugePages::Off };
+                    Box::new(Kvatlas::with(workers, Setting { look_ahead, huge_pages }))
                 }
-                Kind::KvatlasHuge => Box::new(Kvatlas::with(
-                    workers,
-                    Setting { huge_pages: HugePages::Transparent, ..Setting::default() },
-                )),
                 Kind::KvIndex => Box::new(KvIndex::new(workers)),
                 Kind::Crtc => Box::new(Crtc::new(account)),
                 Kind::Reference => Box::new(Oracle::new(workers)),
             }
         });
         // Only ours maps memory itself; what came otherwise is the allocator's.
-        let ours = matches!(kind, Kind::Kvatlas | Kind::KvatlasAhead | Kind::KvatlasHuge | Kind::Control);
+        let ours = !matches!(kind, Kind::KvIndex | Kind::Crtc | Kind::Reference);
         let reserved = if ours { Reserved::now().since(&before) } else { Reserved::default() };
         let searcher = writer.searcher();
         Self { kind, writer, searcher, account, reserved, heap_before }

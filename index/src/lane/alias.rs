@@ -11,6 +11,7 @@
 //! so that the end of the range empties.
 
 use crate::error::ConfigError;
+use crate::place::Site;
 use crate::reserved::Reserved;
 
 /// Names of a granule.
@@ -55,12 +56,12 @@ pub(crate) struct Aliases {
 
 impl Aliases {
     /// Reserves room for `names_max` names, where granules are full.
-    pub fn new(names_max: usize) -> Result<Self, ConfigError> {
+    pub fn new(names_max: usize, site: &mut Site) -> Result<Self, ConfigError> {
         let granules_max = names_max / PLACES as usize;
         let all = 1 + granules_max + SPARE;
         Ok(Self {
-            names: Reserved::new("private names", all * PLACES as usize)?,
-            granules: Reserved::new("granules of private names", all)?,
+            names: Reserved::new("private names", all * PLACES as usize, site)?,
+            granules: Reserved::new("granules of private names", all, site)?,
             free: Vec::new(),
             groups: Vec::new(),
             known: 1,
@@ -222,10 +223,11 @@ impl Aliases {
 #[cfg(test)]
 mod tests {
     use super::{Aliases, PLACES};
+    use crate::place::Site;
 
     #[test]
     fn a_stretch_shares_granules_and_freed_ones_are_taken_again() {
-        let mut aliases = Aliases::new(8_000).unwrap();
+        let mut aliases = Aliases::new(8_000, &mut Site::default()).unwrap();
         let stretch = |aliases: &mut Aliases, holder, from: u32| {
             let mut latest = 0;
             (0..20)
@@ -256,7 +258,7 @@ mod tests {
     /// Another name of the same position, a gap, another holder, a dead name: each begins a granule.
     #[test]
     fn only_the_next_position_of_the_holder_goes_on() {
-        let mut aliases = Aliases::new(8_000).unwrap();
+        let mut aliases = Aliases::new(8_000, &mut Site::default()).unwrap();
         let a = aliases.append(0, 1, 50, 1);
         let twin = aliases.append(a, 1, 50, 2);
         let gap = aliases.append(a, 1, 52, 3);

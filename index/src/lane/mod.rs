@@ -17,8 +17,9 @@ mod sweep;
 pub(crate) mod work;
 
 use crate::alloc::Stock;
-use crate::error::{ConfigError, IndexError};
+use crate::error::IndexError;
 use crate::index::Index;
+use crate::lane::ahead::Guesses;
 use crate::lane::names::{HolderNames, LaneNames};
 use crate::lane::parking::{Parked, Parking};
 use crate::lane::retired::{RUNS_SWEPT_AFTER, Retired};
@@ -68,14 +69,14 @@ pub struct Lane {
     scratch: Scratch,
     parked: u64,
     rank_map_bytes: u64,
+    guesses: Guesses,
 }
 
 impl Lane {
-    pub(crate) fn new(index: Arc<Index>, shard_number: u32, lane: u32) -> Result<Self, ConfigError> {
+    pub(crate) fn new(index: Arc<Index>, shard_number: u32, lane: u32, canonical: LaneNames) -> Self {
         let key = index.shards[shard_number as usize].key;
-        let canonical = LaneNames::new(&index.config, key)?;
         let stock = Stock::new(&index.config);
-        Ok(Self {
+        Self {
             index,
             shard_number,
             lane,
@@ -90,7 +91,8 @@ impl Lane {
             scratch: Scratch::default(),
             parked: 0,
             rank_map_bytes: 0,
-        })
+            guesses: Guesses::default(),
+        }
     }
 
     /// The shard this lane belongs to.

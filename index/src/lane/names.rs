@@ -12,6 +12,7 @@ use crate::hash::{HashKey, IntMap, shrink};
 use crate::lane::alias::{ALIAS, Aliases, PLACES};
 use crate::lane::map::{Append, EVERYBODY, Keys, LaneMap};
 use crate::layout::Arena;
+use crate::place::Site;
 use crate::prefetch::read_soon;
 use crate::sync::Ordering;
 use crate::types::EngineHash;
@@ -92,11 +93,12 @@ impl Append for Appending<'_> {
 }
 
 impl LaneNames {
-    /// Reserves room for the canonical names of all blocks that there may be, and for the private names that there may be.
-    pub fn new(config: &IndexConfig, key: HashKey) -> Result<Self, ConfigError> {
+    /// Reserves room for the canonical names of all blocks that there may be, and for the private names that there may be,
+    /// where the site wants it.
+    pub fn new(config: &IndexConfig, key: HashKey, site: &mut Site) -> Result<Self, ConfigError> {
         let private_max = config.private_names_max_per_lane;
-        let map = LaneMap::new(config.blocks_max as usize + private_max as usize)?;
-        Ok(Self { map, aliases: Aliases::new(private_max as usize)?, key, private_max })
+        let map = LaneMap::new(config.blocks_max as usize + private_max as usize, site)?;
+        Ok(Self { map, aliases: Aliases::new(private_max as usize, site)?, key, private_max })
     }
 
     /// Asks for the line of a name, to be looked at soon.

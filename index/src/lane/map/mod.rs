@@ -27,6 +27,7 @@ use crate::lane::map::batch::{BATCH, Planned};
 use crate::lane::map::crowd::Crowd;
 use crate::lane::map::homes::{Homes, Layout, tag};
 use crate::lane::map::line::{FAR, Line, REACH, SLOTS, each};
+use crate::place::Site;
 use crate::prefetch::read_soon;
 use crate::reserved::Reserved;
 
@@ -82,12 +83,12 @@ pub(crate) struct LaneMap {
 }
 
 impl LaneMap {
-    /// Reserves room for `names_max` names.
-    pub fn new(names_max: usize) -> Result<Self, ConfigError> {
+    /// Reserves room for `names_max` names where the site wants it.
+    pub fn new(names_max: usize, site: &mut Site) -> Result<Self, ConfigError> {
         // The last growth ends at half the load at which it began, and a little more for rounding.
         let lines_max = (names_max * 100 / (SLOTS * LOAD_MAX) + LINES_MIN) * 3 / 2 + REACH;
         Ok(Self {
-            lines: Reserved::new("lane map", lines_max)?,
+            lines: Reserved::new("lane map", lines_max, site)?,
             homes: Homes::of(Layout::first(LINES_MIN)),
             len: 0,
             debt: 0,

@@ -4,6 +4,7 @@ use crate::hash::HashKey;
 use crate::lane::map::homes::Layout;
 use crate::lane::map::line::{REACH, SLOTS};
 use crate::lane::map::{EVERYBODY, Keys, LINES_MIN, LOAD_MAX, LOAD_MIN, LaneMap};
+use crate::place::Site;
 use std::collections::HashMap;
 
 /// Slot s stands for `names[s]`; hashes keep the bits of `hash_mask` only.
@@ -37,7 +38,8 @@ impl Pair {
     fn new(slots: usize, hash_mask: u64) -> Self {
         let key = HashKey::new(Some([5, 6]));
         let words = Words { names: vec![0; slots], key, hash_mask };
-        Self { map: LaneMap::new(slots).unwrap(), model: HashMap::new(), words, rng: 3 }
+        let map = LaneMap::new(slots, &mut Site::default()).unwrap();
+        Self { map, model: HashMap::new(), words, rng: 3 }
     }
     fn random(&mut self, below: u64) -> u64 {
         self.rng = self.rng.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
