@@ -132,13 +132,16 @@ impl Default for RawLifecycle {
 pub struct RawLanes {
     /// Batches that may wait for one lane.
     pub queue_batches_max: usize,
+    /// Batches that a lane sees beyond the one at work, to ask for the memory of their operations ahead of time; at most 64. 0
+    /// for none.
+    pub look_ahead_batches: usize,
     /// Whether lanes are pinned to cores also where nodes do not ask for it (`index.numa`).
     pub pin: bool,
 }
 
 impl Default for RawLanes {
     fn default() -> Self {
-        Self { queue_batches_max: 1024, pin: false }
+        Self { queue_batches_max: 1024, look_ahead_batches: 8, pin: false }
     }
 }
 

@@ -92,6 +92,7 @@ impl Resolved {
             drain_max: millis("lifecycle.drain_max_ms", raw.lifecycle.drain_max_ms)?,
             lanes: LaneSettings {
                 queue_batches_max: at_least_1("lanes.queue_batches_max", raw.lanes.queue_batches_max)?,
+                look_ahead_batches: at_most_64("lanes.look_ahead_batches", raw.lanes.look_ahead_batches)?,
                 spots: plan.lanes,
             },
             lookup_spots: plan.lookups,
@@ -230,6 +231,15 @@ fn at_least_1(setting: &str, value: usize) -> Result<usize, ConfigError> {
     }
 }
 
+/// A lane walks over the batches that it sees for each operation that it looks at.
+fn at_most_64(setting: &str, value: usize) -> Result<usize, ConfigError> {
+    if value <= 64 {
+        Ok(value)
+    } else {
+        Err(ConfigError::Value { setting: setting.into(), reason: "at most 64".into() })
+    }
+}
+
 fn millis(setting: &str, value: u64) -> Result<Duration, ConfigError> {
     let duration = Duration::from_millis(value);
     if duration <= DEADLINE_MAX {
@@ -264,7 +274,7 @@ mod tests {
     #[test]
     fn values_out_of_range_are_named() {
         type Change = fn(&mut Raw);
-        let cases: [(Change, &str); 10] = [
+        let cases: [(Change, &str); 11] = [
             (|r| r.grpc.listen = "localhost".into(), "grpc.listen"),
             (|r| r.admin.listen = "x".into(), "admin.listen"),
             (|r| r.index.shards = 1000, "shards"),
@@ -273,6 +283,7 @@ mod tests {
             (|r| r.fleet.lane_share_max_percent = 99, "fleet.lane_share_max_percent"),
             (|r| r.limits.lookup_tokens_max = 0, "limits.lookup_tokens_max"),
             (|r| r.lanes.queue_batches_max = 0, "lanes.queue_batches_max"),
+            (|r| r.lanes.look_ahead_batches = 65, "lanes.look_ahead_batches"),
             (|r| r.lifecycle.drain_max_ms = u64::MAX, "lifecycle.drain_max_ms"),
             (|r| r.workers.push(RawWorker { id: "w".into(), model: "m".into(), ..RawWorker::default() }), "block_size"),
         ];

@@ -8,7 +8,8 @@ use kvatlas_index::{ContentHash, EngineHash, Index, IndexConfig, LookupOptions, 
 fn fleet(lanes: u32, ranks_max: u32, workers_max: usize) -> (Arc<Index>, Arc<Fleet>) {
     let config = IndexConfig { lanes_per_shard: lanes, ranks_max, ..IndexConfig::default() };
     let (index, lanes) = Index::new(config).unwrap();
-    let (handles, _threads) = spawn_lanes(lanes, LaneSettings { queue_batches_max: 8, spots: Vec::new() }).unwrap();
+    let (handles, _threads) =
+        spawn_lanes(lanes, LaneSettings { queue_batches_max: 8, look_ahead_batches: 8, spots: Vec::new() }).unwrap();
     let limits = FleetLimits { workers_max, ..FleetLimits::default() };
     (index, Arc::new(Fleet::new(handles, ranks_max, limits, IngestLimits::default())))
 }

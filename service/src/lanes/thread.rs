@@ -2,9 +2,10 @@
 
 use super::apply::apply;
 use super::handle::{Command, LaneCounters, LaneError, LaneHandle};
+use crate::ops::Op;
 use crate::topology::{Spot, pin_current_thread};
 use kvatlas_index::{Lane, RankSlot};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc as std_mpsc};
@@ -20,6 +21,9 @@ const RUNS_SWEPT_IDLE: u32 = 256;
 pub struct LaneSettings {
     /// Messages that may wait in one lane's queue; the next sender waits.
     pub queue_batches_max: usize,
+    /// Messages taken out of the queue beyond the one at work, so that the lane asks for the memory of their operations ahead of
+    /// time; 0: it sees one message at a time. They count as taken: so many more senders get on.
+    pub look_ahead_batches: usize,
     /// Where each lane runs, in the order of the lanes; those beyond the list run anywhere.
     pub spots: Vec<Option<Spot>>,
 }
@@ -33,7 +37,8 @@ pub fn spawn_lanes(lanes: Vec<Lane>, settings: LaneSettings) -> io::Result<(Vec<
         let counters = Arc::new(LaneCounters::default());
         let spot = settings.spots.get(number).copied().flatten();
         let shard = lane.shard();
-        let state = LaneThread { lane, open: HashMap::new(), counters: counters.clone() };
+        let ahead = settings.look_ahead_batches;
+        let state = LaneThread { lane, open: HashMap::new(), counters: counters.clone(), ahead };
         let (pinned_sender, pinned) = std_mpsc::channel();
         let thread = std::thread::Builder::new().name(format!("lane-{number}")).spawn(move || {
             // Before the first event: the first touch of memory decides its node where nothing else does.
@@ -53,12 +58,33 @@ struct LaneThread {
     /// The generation under which each open slot was opened: the fence. Slots are reused by the index.
     open: HashMap<RankSlot, u64>,
     counters: Arc<LaneCounters>,
+    /// Messages seen beyond the one at work.
+    ahead: usize,
+}
+
+/// The n-th operation of batches that wait.
+fn operation(waiting: &VecDeque<Command>, mut n: usize) -> Option<(RankSlot, &Op)> {
+    for command in waiting {
+        if let Command::Apply { slot, batch, .. } = command {
+            match batch.ops.get(n) {
+                Some(op) => return Some((*slot, op)),
+                None => n -= batch.ops.len(),
+            }
+        }
+    }
+    None
 }
 
 impl LaneThread {
     fn run(mut self, mut queue: mpsc::Receiver<Command>) {
-        while let Some(command) = self.next(&mut queue) {
-            self.step(command);
+        let mut waiting = VecDeque::with_capacity(self.ahead);
+        while let Some(command) = waiting.pop_front().or_else(|| self.next(&mut queue)) {
+            while waiting.len() < self.ahead
+                && let Ok(next) = queue.try_recv()
+            {
+                waiting.push_back(next);
+            }
+            self.step(command, &waiting);
         }
     }
 
@@ -74,8 +100,8 @@ impl LaneThread {
         }
     }
 
-    /// Does one command. An answer that nobody waits for any more is not an error.
-    fn step(&mut self, command: Command) {
+    /// Does one command; `waiting` comes next. An answer that nobody waits for any more is not an error.
+    fn step(&mut self, command: Command, waiting: &VecDeque<Command>) {
         match command {
             Command::Open { key, generation, reply } => {
                 let opened = self.lane.open_rank(key);
@@ -97,7 +123,8 @@ impl LaneThread {
                 let _ = reply.send(closed);
             }
             Command::Apply { slot, generation, batch, reply } => {
-                let applied = self.check(slot, generation).map(|()| apply(&mut self.lane, slot, &batch));
+                let later = (self.ahead > 0).then_some(|n| operation(waiting, n));
+                let applied = self.check(slot, generation).map(|()| apply(&mut self.lane, slot, &batch, later));
                 if let Ok(applied) = &applied {
                     self.counters.batches.fetch_add(1, Ordering::Relaxed);
                     self.counters.ops.fetch_add(batch.ops.len() as u64, Ordering::Relaxed);
@@ -127,7 +154,7 @@ impl LaneThread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::{Op, OpBatch};
+    use crate::ops::OpBatch;
     use kvatlas_index::{ContentHash, EngineHash, Index, IndexConfig, LookupOptions, RankKey, StoreKind, Tier};
 
     fn store(names: &[u64]) -> OpBatch {
@@ -153,7 +180,9 @@ mod tests {
     #[tokio::test]
     async fn late_messages_of_a_closed_rank_do_nothing() {
         let (index, lanes) = Index::new(IndexConfig::default()).unwrap();
-        let (handles, threads) = spawn_lanes(lanes, LaneSettings { queue_batches_max: 4, spots: Vec::new() }).unwrap();
+        let (handles, threads) =
+            spawn_lanes(lanes, LaneSettings { queue_batches_max: 4, look_ahead_batches: 2, spots: Vec::new() })
+                .unwrap();
         let first = handles[0].open(RankKey(0), 1).await.unwrap();
         assert_eq!(first.apply(store(&[1, 2, 3])).await.unwrap().stored, 3);
         assert_eq!(depth(&index, &[1, 2, 3]), 3);
@@ -173,11 +202,37 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_lane_that_sees_its_queue_applies_it_in_order() {
+        for look_ahead_batches in [0, 2, 64] {
+            let (index, lanes) = Index::new(IndexConfig::default()).unwrap();
+            let settings = LaneSettings { queue_batches_max: 8, look_ahead_batches, spots: Vec::new() };
+            let (handles, threads) = spawn_lanes(lanes, settings).unwrap();
+            let rank = handles[0].open(RankKey(0), 1).await.unwrap();
+            let remove = |name| OpBatch {
+                sequence: None,
+                ops: vec![Op::Remove { tier: Tier::Device, names: vec![EngineHash(name)] }],
+            };
+            let (a, b, c, d, e) = tokio::join!(
+                rank.apply(store(&[1, 2, 3])),
+                rank.apply(remove(3)),
+                rank.apply(remove(3)),
+                rank.apply(store(&[1, 2, 3])),
+                rank.apply(remove(2)),
+            );
+            assert_eq!((a.unwrap().stored, b.unwrap().removed, c.unwrap().unknown_removals), (3, 1, 1));
+            assert_eq!((d.unwrap().stored, e.is_ok()), (1, true));
+            assert_eq!(depth(&index, &[1, 2, 3]), 3, "block 2 has a copy left");
+            drop((rank, handles));
+            threads.into_iter().for_each(|t| t.join().unwrap());
+        }
+    }
+
+    #[tokio::test]
     async fn refused_operations_cost_only_themselves() {
         let (index, lanes) = Index::new(IndexConfig::default()).unwrap();
         // A core that is not there: the lane works unpinned, and its handle says so.
         let missing = Spot { core: 1000, node: None };
-        let settings = LaneSettings { queue_batches_max: 1, spots: vec![Some(missing)] };
+        let settings = LaneSettings { queue_batches_max: 1, look_ahead_batches: 0, spots: vec![Some(missing)] };
         let (handles, _threads) = spawn_lanes(lanes, settings).unwrap();
         assert_eq!(handles[0].pinned(), crate::topology::Pinned::Refused(missing));
         let rank = handles[0].open(RankKey(7), 1).await.unwrap();
