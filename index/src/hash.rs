@@ -16,7 +16,7 @@ fn fold(a: u64, b: u64) -> u64 {
 }
 
 /// Spreads the bits of a word over all of it, one to one.
-fn spread(x: u64) -> u64 {
+pub(crate) fn spread(x: u64) -> u64 {
     let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

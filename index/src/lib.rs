@@ -71,6 +71,7 @@ pub use error::{ConfigError, IndexError};
 pub use index::{Index, Stats};
 pub use lane::Lane;
 pub use lane::ahead::Upcoming;
+pub use lane::export::{Export, ExportError, Exported};
 pub use place::{Granted, HugePages, NodePolicy, ShardPlacement};
 pub use read::{Holders, Levels, RankTier, Reader, ReaderCounters};
 pub use types::{

@@ -5,6 +5,8 @@
 //!
 //! Not here: memory limits (other than the parking bound), speed, threads.
 
+mod export;
+
 use crate::error::IndexError;
 use crate::types::{
     Cleared, ContentHash, EngineHash, HolderDepth, RankKey, Removed, Residency, Store, StoreKind, Stored, Tier,

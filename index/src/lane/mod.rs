@@ -3,6 +3,7 @@
 pub(crate) mod ahead;
 pub(crate) mod alias;
 mod drop;
+pub(crate) mod export;
 mod join;
 pub(crate) mod map;
 pub(crate) mod names;
@@ -39,6 +40,8 @@ struct Rank {
     slot: u32,
     holders: [HolderNames; Tier::COUNT],
     parking: Parking,
+    /// The lane's operation that changed it last.
+    changed: u64,
     /// Bytes of its maps when they were last counted.
     bytes: u64,
 }
@@ -70,6 +73,8 @@ pub struct Lane {
     parked: u64,
     rank_map_bytes: u64,
     guesses: Guesses,
+    /// Operations so far.
+    operations: u64,
 }
 
 impl Lane {
@@ -92,6 +97,7 @@ impl Lane {
             parked: 0,
             rank_map_bytes: 0,
             guesses: Guesses::default(),
+            operations: 0,
         }
     }
 
@@ -229,6 +235,8 @@ impl Lane {
         let shard: &Shard = &self.index.shards[self.shard_number as usize];
         let rank = self.ranks.get_mut(at.rank.0 as usize).and_then(|r| r.as_deref_mut());
         let rank = rank.ok_or(IndexError::UnknownRank { slot: at.rank.0 })?;
+        self.operations += 1;
+        rank.changed = self.operations;
         let parked_before = rank.parking.len() as u64;
         let mut work = Work {
             shard,

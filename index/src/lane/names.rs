@@ -310,6 +310,11 @@ impl LaneNames {
         self.aliases.of(holder).map(|(alias, name)| (name, self.aliases.position(alias)))
     }
 
+    /// The private names by granule.
+    pub fn aliases(&self) -> &Aliases {
+        &self.aliases
+    }
+
     /// Private names.
     pub fn private_len(&self) -> usize {
         self.aliases.len()

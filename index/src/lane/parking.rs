@@ -54,6 +54,24 @@ impl Parking {
         self.places.len()
     }
 
+    /// Tickets of all blocks, in the order in which they came. Allocates them.
+    pub fn tickets(&self) -> Vec<u64> {
+        let mut tickets: Vec<u64> = self.places.keys().copied().collect();
+        tickets.sort_unstable();
+        tickets
+    }
+
+    /// The block with a ticket.
+    pub fn get(&self, ticket: u64) -> Option<Parked> {
+        self.places.get(&ticket).map(|place| place.block)
+    }
+
+    /// Whether a block has this name, or waits for it.
+    pub fn mentions(&self, name: u64) -> bool {
+        let named = |tier: Tier| self.by_name.contains_key(&(name, tier.index() as u32));
+        self.by_parent.contains_key(&name) || Tier::ALL.into_iter().any(named)
+    }
+
     /// Bytes of the maps, about: an entry and its control byte, at seven eighths of the buckets.
     pub fn bytes(&self) -> u64 {
         let places = self.places.capacity() * (size_of::<(u64, Place)>() + 1);

@@ -18,6 +18,7 @@ impl Lane {
             self.shard_ref().slots.close_one();
             return Err(IndexError::RanksFull { limit: self.index.config.ranks_max });
         };
+        self.operations += 1;
         let shard = self.shard_ref();
         shard.slots.give(slot, key);
         let hash_key = shard.key;
@@ -26,6 +27,7 @@ impl Lane {
             slot,
             holders: std::array::from_fn(|_| HolderNames::new(hash_key)),
             parking: Parking::new(hash_key, self.index.config.orphans_max_per_rank as usize),
+            changed: self.operations,
             bytes: 0,
         };
         let number = self.ranks_free.pop().unwrap_or(self.ranks.len() as u32);
@@ -83,6 +85,8 @@ impl Lane {
     fn change_slot(&mut self, rank: RankSlot) -> u64 {
         let Some(slot) = self.take_slot() else { return 0 };
         let mut this = self.ranks[rank.0 as usize].take().expect("an open rank is there");
+        self.operations += 1;
+        this.changed = self.operations;
         let (blocks, names) = self.forget_holders(&mut this);
         let bytes = this.map_bytes();
         self.rank_map_bytes = self.rank_map_bytes + bytes - this.bytes;

@@ -141,16 +141,8 @@ impl<'a> Work<'a> {
 
     /// Where a name stands in a tier of this rank.
     pub fn resolve_in(&self, tier: Tier, name: u64) -> Option<NamedAt> {
-        let names = &self.holders[tier.index()];
-        if names.held == 0 {
-            return None;
-        }
         let slot = slot_of(self.rank_slot, tier);
-        if let Some(position) = self.canonical.private(&self.shard.arena, slot, names, name) {
-            return Some(NamedAt { position, private: true });
-        }
-        let position = self.canonical.find(&self.shard.arena, name)?;
-        stands_at(self.shard, slot, position).map(|_| NamedAt { position, private: false })
+        resolve_in(self.shard, self.canonical, &self.holders[tier.index()], slot, name)
     }
 
     /// Where a name stands in this operation's tier.
@@ -200,6 +192,24 @@ impl<'a> Work<'a> {
         // What the holder has stays while its lane is here, and so does the name.
         (self.shard.arena.name(hint.position) == name).then_some(there)
     }
+}
+
+/// Where a name of a holder of this lane stands.
+pub(crate) fn resolve_in(
+    shard: &Shard,
+    canonical: &LaneNames,
+    names: &HolderNames,
+    slot: u32,
+    name: u64,
+) -> Option<NamedAt> {
+    if names.held == 0 {
+        return None;
+    }
+    if let Some(position) = canonical.private(&shard.arena, slot, names, name) {
+        return Some(NamedAt { position, private: true });
+    }
+    let position = canonical.find(&shard.arena, name)?;
+    stands_at(shard, slot, position).map(|_| NamedAt { position, private: false })
 }
 
 /// Whether a holder of this lane has a mapped position under its canonical name.

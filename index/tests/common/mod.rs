@@ -3,6 +3,7 @@
 
 pub mod bytes;
 pub mod configurations;
+pub mod copies;
 pub mod generator;
 pub mod history;
 pub mod operation;
