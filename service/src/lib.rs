@@ -12,6 +12,7 @@ pub mod ingest;
 pub mod lanes;
 pub mod lookup;
 pub mod ops;
+pub mod relay;
 pub mod serve;
 pub mod topology;
 pub mod wire;

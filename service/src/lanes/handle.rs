@@ -1,5 +1,6 @@
 //! What the rest of the service holds of a lane: a sender into its queue.
 
+use super::export::Step;
 use crate::ops::{Applied, OpBatch};
 use crate::topology::Pinned;
 use kvatlas_index::{Cleared, IndexError, RankKey, RankSlot};
@@ -19,6 +20,9 @@ pub enum LaneError {
     /// The lane's thread has ended: the service is stopping.
     #[error("the lane has stopped")]
     Stopped,
+    /// The rank changed during its export, or is not open: what was exported is of no use.
+    #[error("the rank changed while it was exported")]
+    Changed,
     /// The index refused to open the rank.
     #[error(transparent)]
     Index(#[from] IndexError),
@@ -49,6 +53,7 @@ pub(super) enum Command {
     Open { key: RankKey, generation: u64, reply: oneshot::Sender<Result<RankSlot, IndexError>> },
     Close { slot: RankSlot, generation: u64, reply: oneshot::Sender<Result<Cleared, LaneError>> },
     Apply { slot: RankSlot, generation: u64, batch: OpBatch, reply: oneshot::Sender<Result<Applied, LaneError>> },
+    Export { slot: RankSlot, generation: u64, step: Box<Step>, reply: oneshot::Sender<Result<Box<Step>, LaneError>> },
 }
 
 /// A sender into one lane's queue. Cheap to clone.
@@ -135,6 +140,10 @@ impl RankLane {
         let (reply, answer) = oneshot::channel();
         self.lane.send(Command::Apply { slot: self.slot, generation: self.generation, batch, reply }).await?;
         answer.await.map_err(|_| LaneError::Stopped)?
+    }
+
+    pub(super) async fn send_export(&self, command: impl FnOnce(RankSlot, u64) -> Command) -> Result<(), LaneError> {
+        self.lane.send(command(self.slot, self.generation)).await
     }
 
     /// Closes the rank: its blocks are gone from answers when this returns, and later messages of any clone do nothing.

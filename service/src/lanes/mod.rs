@@ -7,8 +7,10 @@
 //! Not here: which rank goes to which lane (the fleet's choice), cursors, trust.
 
 mod apply;
+mod export;
 mod handle;
 mod thread;
 
+pub use export::RankExport;
 pub use handle::{LaneCounters, LaneError, LaneHandle, RankLane};
 pub use thread::{LaneSettings, spawn_lanes};

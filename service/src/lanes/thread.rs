@@ -132,6 +132,13 @@ impl LaneThread {
                 }
                 let _ = reply.send(applied);
             }
+            Command::Export { slot, generation, step, reply } => {
+                let gone_on = self.check(slot, generation).and_then(|()| {
+                    // An export neither waits nor changes anything: the rank was there, so it changed since the last step.
+                    step.go_on(&self.lane, slot).map_err(|_| LaneError::Changed)
+                });
+                let _ = reply.send(gone_on);
+            }
         }
     }
 
