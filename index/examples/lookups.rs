@@ -80,8 +80,7 @@ impl Fleet {
     /// One chain of 256 blocks that everyone holds to a depth of its own.
     fn random_depths(&mut self) {
         let chain: Vec<_> = (0..256).map(|b| ContentHash(mix(5, b))).collect();
-        self.store(0, &chain);
-        for h in 1..self.holders.len() {
+        for h in 0..self.holders.len() {
             let depth = 1 + self.below(256);
             self.store(h, &chain[..depth]);
         }

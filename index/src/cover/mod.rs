@@ -16,6 +16,7 @@ pub(crate) mod tree;
 use crate::layout::{
     Block, CROWD, Entry, Fields, HEADER_SLOTS, Header, INLINE, PAGE_RANKS, RANKS_END, half, rank_of, slot_of, tier_of,
 };
+use crate::prefetch::read_soon;
 use crate::shard::Shard;
 use crate::sync::{AtomicU64, Ordering};
 use crate::types::Tier;
@@ -118,6 +119,16 @@ impl Shard {
     #[inline]
     fn roots(&self, f: &Fields) -> (u32, u32) {
         if f.flags & CROWD == 0 { (f.ext, 0) } else { self.arena.block(f.ext).roots() }
+    }
+
+    /// Asks for the first holder block of a run in set form, to be read soon.
+    #[inline]
+    pub(crate) fn expect_holders(&self, f: &Fields) {
+        if f.ext != 0 {
+            let block = self.arena.block(f.ext).words();
+            read_soon(&block[0]);
+            read_soon(&block[8]);
+        }
     }
 
     /// The pages of bits of a run in set form. Bounded even when the links are rumours.

@@ -122,6 +122,10 @@ impl EachTier {
         let Self { alive, covering, partial, found, .. } = self;
         covering.clear_as(alive);
         add_full(s, covering);
+        if alive.is_within(covering) {
+            // Everyone has all of it: no need to look at the others.
+            return;
+        }
         // Each survivor counts once, also where a rumour names one twice: it is taken out of the set as it is met.
         s.shard.each_keys(s.fields, |keys| {
             for &key in keys {
@@ -339,6 +343,13 @@ impl SlotSet {
     #[inline]
     fn is_empty(&self) -> bool {
         self.words[self.low..self.high].iter().all(|&w| w == 0)
+    }
+
+    /// Whether everyone is in `other`, too.
+    #[inline]
+    fn is_within(&self, other: &SlotSet) -> bool {
+        let words = self.low..self.high;
+        self.words[words.clone()].iter().zip(&other.words[words]).all(|(word, other)| word & !other == 0)
     }
 
     /// Keeps who is in `other`, too; the rest ends at this depth.

@@ -41,6 +41,8 @@ pub struct ReaderCounters {
     pub busy: u64,
     /// Lookups that asked the slot table for each name, since ranks came or went around them.
     pub names_asked: u64,
+    /// Runs that walks read, those of walks that were started again among them.
+    pub runs: u64,
 }
 
 impl Reader {
@@ -149,12 +151,13 @@ impl Reader {
             };
             let naming = names.finish(&shard.slots, count);
             self.counters.lookups += 1;
-            self.counters.restarts += u64::from(walked.1);
+            self.counters.restarts += u64::from(walked.restarts);
+            self.counters.runs += u64::from(walked.runs);
             self.counters.names_asked += u64::from(naming.table.is_none());
             if let Some(table) = naming.table {
                 table.hide(found);
             }
-            if walked.0 == Outcome::Busy {
+            if walked.outcome == Outcome::Busy {
                 self.counters.busy += 1;
                 outcome = Outcome::Busy;
             }

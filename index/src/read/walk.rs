@@ -10,6 +10,7 @@
 use crate::compare::common;
 use crate::edge::Found;
 use crate::layout::{Fields, Header, ROOT};
+use crate::prefetch::read_soon;
 use crate::shard::{Shard, Sight};
 use crate::types::{ContentHash, Outcome};
 use crate::version::Unreadable;
@@ -71,21 +72,33 @@ pub(crate) struct Walk<'a, S> {
     last: Option<Sight>,
     /// How many had ended by then.
     mark: usize,
+    /// Runs read so far.
+    runs: u32,
+}
+
+/// What a walk was.
+#[derive(Clone, Copy)]
+pub(crate) struct Walked {
+    pub outcome: Outcome,
+    /// How often it was started again.
+    pub restarts: u32,
+    /// Runs read, on all attempts.
+    pub runs: u32,
 }
 
 impl<'a, S: Survivors> Walk<'a, S> {
     pub fn new(shard: &'a Shard, query: &'a [ContentHash], survivors: &'a mut S) -> Self {
-        Self { shard, query, survivors, depth: 0, at: ROOT, last: None, mark: 0 }
+        Self { shard, query, survivors, depth: 0, at: ROOT, last: None, mark: 0, runs: 0 }
     }
 
-    /// Walks; the answer is what the survivors found. Also how often it was started again.
+    /// Walks; the answer is what the survivors found.
     #[inline]
-    pub fn run(mut self) -> (Outcome, u32) {
+    pub fn run(mut self) -> Walked {
         for restarts in 0..RESTARTS_MAX {
             (self.depth, self.at, self.last, self.mark) = (0, ROOT, None, 0);
             self.survivors.begin();
             if self.attempt() {
-                return (Outcome::Exact, restarts);
+                return Walked { outcome: Outcome::Exact, restarts, runs: self.runs };
             }
         }
         // What was accepted on the last attempt holds up to its depth.
@@ -95,7 +108,7 @@ impl<'a, S: Survivors> Walk<'a, S> {
             self.survivors.cut_off(self.mark, self.depth);
             self.survivors.finish(self.depth);
         }
-        (Outcome::Busy, RESTARTS_MAX)
+        Walked { outcome: Outcome::Busy, restarts: RESTARTS_MAX, runs: self.runs }
     }
 
     /// One attempt from the root; false when it has to be started again.
@@ -134,16 +147,19 @@ impl<'a, S: Survivors> Walk<'a, S> {
     #[inline]
     fn enter(&mut self, sight: Sight, child: bool) -> Step {
         let (shard, f) = (self.shard, &sight.fields);
+        self.runs += 1;
         let header = shard.header(sight.run);
         if f.parent != self.at {
             return Step::Restart;
         }
         let rest = &self.query[self.depth as usize..];
-        if f.next == 0
-            && let Some(beyond) = rest.get(f.len as usize)
-        {
-            // Asked for now, read after the run itself.
-            shard.expect_child(f.end().wrapping_sub(1), *beyond);
+        // Asked for now, read after the contents: who holds it, and what follows it.
+        shard.expect_holders(f);
+        if let Some(beyond) = rest.get(f.len as usize) {
+            match f.next {
+                0 => shard.expect_child(f.end().wrapping_sub(1), *beyond),
+                next => read_soon(shard.header(next).version()),
+            }
         }
         let matched = common(rest, shard.arena.contents(f.base, f.len));
         if matched > 0 {
