@@ -1,7 +1,7 @@
 //! One holder's part of a run changes, under the run's LOCK.
 
 use super::tree::{self, Blocks};
-use super::{Place, bit_of, by_cut, by_slot, entry_of, of_slot_key, page_bit, page_of};
+use super::{Place, Seat, bit_of, by_cut, by_slot, entry_of, of_slot_key, page_bit, page_of};
 use crate::error::IndexError;
 use crate::layout::{CROWD, Entry, Fields, HEADER_SLOTS, Header, INLINE, half};
 use crate::shard::Shard;
@@ -17,7 +17,7 @@ pub(super) const WORTH_A_PAGE: usize = 12;
 
 /// Replaces one 32-bit half of a word. Under LOCK; Release pairs with the reader's version check.
 #[inline]
-fn store_half(words: &[AtomicU64], i: usize, value: u32) {
+pub(super) fn store_half(words: &[AtomicU64], i: usize, value: u32) {
     let shift = i % 2 * 32;
     let word = words[i / 2].load(Ordering::Relaxed);
     let word = word & !(0xffff_ffff << shift) | u64::from(value) << shift;
@@ -52,6 +52,66 @@ impl Shard {
             },
         }
         Ok(())
+    }
+
+    /// The same for a holder of which is known where it stands, so that nothing is looked for where that tells enough.
+    #[inline]
+    pub(crate) fn set_cut_at(
+        &self,
+        lock: &mut Locked<'_>,
+        header: Header<'_>,
+        f: &mut Fields,
+        entry: Entry,
+        seat: Seat,
+    ) -> Result<(), IndexError> {
+        debug_assert!(entry.cut <= f.len);
+        if let Seat::Entry(i) = seat {
+            store_half(header.holder_words(), i.into(), entry.pack());
+            return Ok(());
+        }
+        if !f.set_form() || f.flags & CROWD != 0 || !self.change_set(lock, header, f, entry, seat) {
+            return self.set_cut(lock, header, f, entry);
+        }
+        if entry.cut == 0 && f.holders <= INLINE_AGAIN {
+            self.tidy(lock, header, f);
+        }
+        Ok(())
+    }
+
+    /// A change of a set form that is bits and at most one block of keys, and stays so; false when it would not. Nothing has
+    /// changed then.
+    fn change_set(&self, lock: &mut Locked<'_>, header: Header<'_>, f: &mut Fields, entry: Entry, seat: Seat) -> bool {
+        let bit = entry.cut == f.len && entry.slot < HEADER_SLOTS && !entry.private;
+        let new = (entry.cut > 0 && !bit).then(|| by_cut(entry));
+        let old = if let Seat::Key(i) = seat { Some(i) } else { None };
+        if let (Some(i), Some(key)) = (old, new)
+            && tree::shift_key(&self.arena, f.ext, i.into(), key)
+        {
+            return true;
+        }
+        let keys = tree::leaf_len(&self.arena, f.ext);
+        let left = keys + usize::from(new.is_some()) - usize::from(old.is_some());
+        if (old.is_some() || new.is_some()) && (keys == 0 || left == 0 || left > tree::KEYS) {
+            return false;
+        }
+        let flips = bit != (seat == Seat::Bit);
+        f.holders = f.holders + u32::from(entry.cut > 0) - u32::from(seat != Seat::Nowhere);
+        let flip_bit = || flip(&header.holder_words()[entry.slot as usize / 64], bit_of(entry.slot));
+        if old.is_none() && new.is_none() {
+            if flips {
+                flip_bit();
+                header.store_size(f);
+            }
+            return true;
+        }
+        lock.window(|| {
+            if flips {
+                flip_bit();
+            }
+            tree::change_leaf(&self.arena, f.ext, old, new);
+            header.store_size(f);
+        });
+        true
     }
 
     fn change(

@@ -88,6 +88,22 @@ impl Page<'_> {
     }
 }
 
+/// Where a holder's part of a run is written, as found under LOCK: good until the coverage changes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) enum Seat {
+    /// It has none.
+    #[default]
+    Nowhere,
+    /// This entry of the header.
+    Entry(u8),
+    /// A bit of the header.
+    Bit,
+    /// This key of the one holder block.
+    Key(u8),
+    /// Somewhere in a crowd.
+    Crowd,
+}
+
 /// Where a holder of a set form stands.
 enum Place<'a> {
     Nowhere,

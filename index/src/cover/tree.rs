@@ -10,7 +10,9 @@
 //! list filled before, and put those that they free on another. Reads may follow rumours: every count is cut off, and a
 //! walk ends after so many blocks.
 
-use crate::layout::{Arena, Block, half};
+use super::change::store_half;
+use super::of_cut_key;
+use crate::layout::{Arena, Block, Entry, half};
 use crate::prefetch::read_soon;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -286,6 +288,56 @@ pub(crate) fn exchange(arena: &Arena, root: u32, old: u32, new: u32) {
     all[at] = new;
     all[..count].sort_unstable();
     put_keys(node, 0, &all[..count]);
+}
+
+/// The entries of a tree by cutoff that is one leaf, in their order.
+#[inline]
+pub(crate) fn leaf(arena: &Arena, root: u32) -> impl Iterator<Item = Entry> {
+    let node = words(arena, root);
+    let count = if root == 0 { 0 } else { head(node).0 };
+    (0..count).map(|i| of_cut_key(half(&node[1..], i)))
+}
+
+/// Keys of a tree that is one leaf.
+#[inline]
+pub(super) fn leaf_len(arena: &Arena, root: u32) -> usize {
+    if root == 0 { 0 } else { head(words(arena, root)).0 }
+}
+
+/// Puts a key in the place of the `i`-th of a tree that is one leaf, if it stays between its neighbours: one store, for which
+/// readers need no window. Whether it did.
+#[inline]
+pub(super) fn shift_key(arena: &Arena, root: u32, i: usize, key: u32) -> bool {
+    let node = words(arena, root);
+    let (count, keys) = (head(node).0, &node[1..]);
+    let between = (i == 0 || half(keys, i - 1) < key) && (i + 1 == count || key < half(keys, i + 1));
+    if between {
+        store_half(keys, i, key);
+    }
+    between
+}
+
+/// Takes the `old`-th key out of a tree that is one leaf, and puts a new one in. There is room, and a key is left.
+pub(super) fn change_leaf(arena: &Arena, root: u32, old: Option<u8>, new: Option<u32>) {
+    let node = words(arena, root);
+    let (mut count, height) = head(node);
+    debug_assert!(height == 0 && count + usize::from(new.is_some()) > usize::from(old.is_some()));
+    let mut all = [0; KEYS + 1];
+    all[..KEYS].copy_from_slice(&keys(node, count));
+    let mut from = KEYS;
+    if let Some(at) = old.map(usize::from) {
+        all.copy_within(at + 1..count, at);
+        count -= 1;
+        from = at;
+    }
+    if let Some(key) = new {
+        let at = all[..count].iter().take_while(|&&k| k < key).count();
+        all.copy_within(at..count, at + 1);
+        all[at] = key;
+        count += 1;
+        from = from.min(at);
+    }
+    put_keys(node, from, &all[..count]);
 }
 
 /// The least key that is not below `key`.

@@ -1,5 +1,6 @@
 //! Removals: names go, and with a position's last name the position. A stretch of canonical names goes in one cutoff.
 
+use crate::alloc::GRANULE;
 use crate::compare::{common, common_backwards};
 use crate::error::IndexError;
 use crate::lane::names::Hint;
@@ -7,6 +8,7 @@ use crate::lane::parking::Parking;
 use crate::lane::survey::Survey;
 use crate::lane::work::{HeldRun, NamedAt, Work};
 use crate::layout::Entry;
+use crate::prefetch::read_soon;
 use crate::types::{EngineHash, Removed};
 
 impl<'a> Work<'a> {
@@ -57,6 +59,7 @@ impl<'a> Work<'a> {
     fn remove_stretch(&mut self, name: u64, following: &[EngineHash], many: bool) -> Result<u32, IndexError> {
         let Some((held, survey, offset)) = self.lock_named(name) else { return Ok(0) };
         let position = held.f.base + offset;
+        self.expect_stretch(&held, &survey, offset, following.len() as u32);
         if !many || !self.me().usual(position, name) {
             drop(held);
             self.forget(name, NamedAt { position, private: false })?;
@@ -65,9 +68,29 @@ impl<'a> Work<'a> {
         let (low, high) = self.stretch(held.f.base, offset, survey.cut, following);
         // Read before the blocks go: the position below may go with them.
         let below = if low > 0 { held.f.base + low - 1 } else { held.f.parent };
-        self.me().below = Hint { name: self.shard.arena.name(below), position: below };
+        let me = &mut self.holders[self.tier.index()];
+        me.below = Hint { name: self.shard.arena.name(below), position: below };
+        me.below_run = if low > 0 { held.run } else { 0 };
         self.drop_range(held, survey, low, high)?;
         Ok(high - low + 1)
+    }
+
+    /// Asks for the lines that a removal of so many names more will read, each of which depends on none of the others.
+    fn expect_stretch(&self, held: &HeldRun<'a>, survey: &Survey, offset: u32, following: u32) {
+        let (arena, f) = (&self.shard.arena, &held.f);
+        let low = offset.saturating_sub(following);
+        for at in (low..offset).step_by(GRANULE as usize) {
+            arena.names(f.base + at, 1).iter().for_each(read_soon);
+        }
+        if low > 0 || following == offset {
+            return;
+        }
+        // It goes on in the parent's run; this one is unlinked if nobody else has any of it.
+        read_soon(arena.owner(f.parent / GRANULE));
+        arena.names(f.parent, 1).iter().for_each(read_soon);
+        if survey.others == 0 {
+            arena.contents(f.base, 1).iter().for_each(read_soon);
+        }
     }
 
     /// LOCK of the run in which the holder has a canonical name, and the offset there. Below the last removal stands the next
@@ -175,7 +198,7 @@ impl<'a> Work<'a> {
     /// Replaces a holder's entry by a lesser one, and takes names out of the canonical map that no rank of this lane holds
     /// canonically any more.
     pub fn lower(&mut self, held: &mut HeldRun<'a>, survey: Survey, entry: Entry) -> Result<(), IndexError> {
-        self.shard.set_cut(&mut held.lock, held.header, &mut held.f, entry)?;
+        self.shard.set_cut_at(&mut held.lock, held.header, &mut held.f, entry, survey.seat)?;
         let (before, after) = (survey.mapped(), survey.mapped_with(entry.cut, entry.private));
         if after < before {
             // ENG is read under LOCK: another lane could trim and reuse the positions after it.

@@ -156,7 +156,7 @@ impl<'a> Work<'a> {
             return Ok(0);
         }
         let entry = Entry { slot: self.slot(), cut: offset + taken, private: false };
-        let raised = self.shard.set_cut(&mut held.lock, held.header, &mut held.f, entry);
+        let raised = self.shard.set_cut_at(&mut held.lock, held.header, &mut held.f, entry, survey.seat);
         if let Err(full) = raised {
             self.canonical.remove_stretch(&self.shard.arena, from + free, fresh);
             return Err(full);

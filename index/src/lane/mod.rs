@@ -4,6 +4,7 @@ pub(crate) mod ahead;
 pub(crate) mod alias;
 mod drop;
 pub(crate) mod export;
+mod following;
 mod join;
 pub(crate) mod map;
 pub(crate) mod names;
@@ -26,9 +27,8 @@ use crate::lane::parking::{Parked, Parking};
 use crate::lane::retired::{RUNS_SWEPT_AFTER, Retired};
 use crate::lane::store::After;
 use crate::lane::work::{Counts, Scratch, Work};
-use crate::layout::{rank_of, slot_of};
+use crate::layout::slot_of;
 use crate::shard::Shard;
-use crate::slots::WORD_RANKS;
 use crate::sync::Ordering;
 use crate::types::{ContentHash, EngineHash, Holder, RankKey, RankSlot, Removed, Store, StoreKind, Stored, Tier};
 use std::sync::Arc;
@@ -62,8 +62,8 @@ pub struct Lane {
     /// Open ranks, by the number that their caller has (`RankSlot`).
     ranks: Vec<Option<Box<Rank>>>,
     ranks_free: Vec<u32>,
-    /// Which words of rank slots are this lane's.
-    mine: Vec<bool>,
+    /// Which rank slots are this lane's, a bit each.
+    mine: Vec<u64>,
     /// Rank slots of those that nobody has.
     free: Vec<u32>,
     retired: Retired,
@@ -154,7 +154,13 @@ impl Lane {
     /// and ignored.
     pub fn remove(&mut self, at: Holder, names: &[EngineHash]) -> Result<Removed, IndexError> {
         let mut did = Removed::default();
-        self.work(at, |work, parking| work.remove(parking, names, &mut did))?;
+        self.work(at, |work, parking| match names {
+            [name] if parking.is_empty() && work.remove_following(name.0)? => {
+                did.removed = 1;
+                Ok(())
+            }
+            _ => work.remove(parking, names, &mut did),
+        })?;
         Ok(did)
     }
 
@@ -207,7 +213,7 @@ impl Lane {
         &self.canonical
     }
     pub(crate) fn is_mine(&self, slot: u32) -> bool {
-        self.mine.get((rank_of(slot) / WORD_RANKS) as usize).copied().unwrap_or(false)
+        survey::is_mine(&self.mine, slot)
     }
     /// The names of every open holder, by slot.
     pub(crate) fn holder_names(&self) -> impl Iterator<Item = (u32, &HolderNames)> {

@@ -140,6 +140,13 @@ impl LaneNames {
         self.map.remove_stretch(&slots, names, from);
     }
 
+    /// Takes the mapping of one canonical name out, if it is to this position.
+    #[inline]
+    pub fn remove_one(&mut self, arena: &Arena, name: u64, position: u32) {
+        let slots = Slots { arena, aliases: &self.aliases, key: self.key };
+        self.map.remove(&slots, name, position);
+    }
+
     /// Private names that surely still find a place; an error at the limit.
     #[inline]
     pub fn room(&self) -> Result<usize, IndexError> {
@@ -369,6 +376,8 @@ pub(crate) struct HolderNames {
     pub twin_names: u64,
     /// The block below the last removal: what an engine that frees tails first removes next.
     pub below: Hint,
+    /// The run that had it, as far as it was known; 0 when not.
+    pub below_run: u32,
     /// The last block stored: what the next store goes on from.
     pub latest: Hint,
 }
@@ -384,6 +393,7 @@ impl HolderNames {
             held: 0,
             twin_names: 0,
             below: Hint::default(),
+            below_run: 0,
             latest: Hint::default(),
         }
     }

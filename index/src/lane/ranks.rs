@@ -122,8 +122,7 @@ impl Lane {
 
     fn take_word(&mut self) -> bool {
         let Some(word) = self.shard_ref().slots.take_word() else { return false };
-        self.mine.resize(self.mine.len().max(word as usize + 1), false);
-        self.mine[word as usize] = true;
+        own(&mut self.mine, word, true);
         self.free.extend((word * WORD_RANKS..(word + 1) * WORD_RANKS).rev());
         true
     }
@@ -150,7 +149,16 @@ impl Lane {
             return;
         }
         self.free.retain(|&slot| !of_word(slot));
-        self.mine[word as usize] = false;
+        own(&mut self.mine, word, false);
         self.shard_ref().slots.give_back(word);
     }
+}
+
+/// Marks the slots of a word as the lane's or not.
+fn own(mine: &mut Vec<u64>, word: u32, yes: bool) {
+    let first = word * WORD_RANKS;
+    let bits = ((1 << WORD_RANKS) - 1) << (first % 64);
+    let at = first as usize / 64;
+    mine.resize(mine.len().max(at + 1), 0);
+    mine[at] = mine[at] & !bits | if yes { bits } else { 0 };
 }

@@ -1,10 +1,10 @@
 //! What a lane learns of a run before it changes one holder of it: that holder's part, and how far everybody else reaches.
 //! One pass over the coverage answers all of it, so that an event reads a run's holders once.
 
+use crate::cover::{Seat, tree};
 use crate::lane::work::{HeldRun, Work};
-use crate::layout::{Entry, Fields, Header, rank_of};
+use crate::layout::{CROWD, Entry, Fields, HEADER_SLOTS, Header, rank_of};
 use crate::shard::Shard;
-use crate::slots::WORD_RANKS;
 use crate::sync::{AtomicU64, Ordering};
 
 /// One holder's part of a run, and that of all others together.
@@ -18,6 +18,8 @@ pub(crate) struct Survey {
     pub others: u32,
     /// Longest prefix that others of this lane hold under canonical names.
     pub others_mapped: u32,
+    /// Where the holder's part is written.
+    pub seat: Seat,
 }
 
 impl Survey {
@@ -43,56 +45,57 @@ impl Work<'_> {
 }
 
 #[inline]
-fn survey(shard: &Shard, header: Header<'_>, f: &Fields, slot: u32, mine: &[bool]) -> Survey {
+fn survey(shard: &Shard, header: Header<'_>, f: &Fields, slot: u32, mine: &[u64]) -> Survey {
     let mut all = Survey::default();
-    if f.set_form() {
+    if f.flags & CROWD != 0 {
+        survey_crowd(shard, header, f, slot, mine, &mut all);
+    } else if f.set_form() {
         survey_set(shard, header, f, slot, mine, &mut all);
-        return all;
-    }
-    for word in header.holder_words() {
-        let word = word.load(Ordering::Relaxed);
-        if word == 0 {
-            continue;
+    } else {
+        for (i, word) in header.holder_words().iter().enumerate() {
+            let word = word.load(Ordering::Relaxed);
+            if word != 0 {
+                all.add(Entry::unpack(word as u32), Seat::Entry(2 * i as u8), slot, mine);
+                all.add(Entry::unpack((word >> 32) as u32), Seat::Entry(2 * i as u8 + 1), slot, mine);
+            }
         }
-        all.add(Entry::unpack(word as u32), slot, mine);
-        all.add(Entry::unpack((word >> 32) as u32), slot, mine);
     }
     all
 }
 
+/// Whether the rank of a holder's slot is one of these.
 #[inline]
-fn is_mine(mine: &[bool], word: usize) -> bool {
-    mine.get(word).copied().unwrap_or(false)
+pub(crate) fn is_mine(mine: &[u64], slot: u32) -> bool {
+    let rank = rank_of(slot);
+    mine_of(mine, rank) >> (rank % 64) & 1 == 1
 }
 
-/// Which of 64 ranks from this one on are the lane's: a lane owns ranks by words.
+/// Which of the 64 ranks around this one are the lane's.
 #[inline]
-fn mine_of(mine: &[bool], rank: u32) -> u64 {
-    const WORD: u64 = (1 << WORD_RANKS) - 1;
-    let words = (0..64 / WORD_RANKS).filter(|&i| is_mine(mine, (rank / WORD_RANKS + i) as usize));
-    words.fold(0, |bits, i| bits | WORD << (i * WORD_RANKS))
+fn mine_of(mine: &[u64], rank: u32) -> u64 {
+    mine.get(rank as usize / 64).copied().unwrap_or(0)
 }
 
 impl Survey {
     /// Counts an entry in; an empty one (cutoff 0) changes nothing.
     #[inline]
-    fn add(&mut self, entry: Entry, slot: u32, mine: &[bool]) {
+    fn add(&mut self, entry: Entry, seat: Seat, slot: u32, mine: &[u64]) {
         if entry.cut == 0 {
             return;
         }
         if entry.slot == slot {
-            (self.cut, self.private) = (entry.cut, entry.private);
+            (self.cut, self.private, self.seat) = (entry.cut, entry.private, seat);
             return;
         }
         self.others = self.others.max(entry.cut);
-        if !entry.private && is_mine(mine, (rank_of(entry.slot) / WORD_RANKS) as usize) {
+        if !entry.private && is_mine(mine, entry.slot) {
             self.others_mapped = self.others_mapped.max(entry.cut);
         }
     }
 
     /// Counts full holders in, 64 ranks of one tier at a time; `first` is the first one's slot.
     #[inline]
-    fn add_full(&mut self, first: u32, full: &[AtomicU64], private: bool, len: u32, slot: u32, mine: &[bool]) {
+    fn add_full(&mut self, first: u32, full: &[AtomicU64], private: bool, len: u32, slot: u32, mine: &[u64]) {
         for (i, word) in full.iter().enumerate() {
             let first = first + i as u32 * 64;
             let mut bits = word.load(Ordering::Relaxed);
@@ -109,9 +112,27 @@ impl Survey {
     }
 }
 
+/// Bits first, then the keys of the one block, each read once.
+#[inline]
+fn survey_set(shard: &Shard, header: Header<'_>, f: &Fields, slot: u32, mine: &[u64], all: &mut Survey) {
+    if slot < HEADER_SLOTS && header.holder_words()[slot as usize / 64].load(Ordering::Relaxed) >> (slot % 64) & 1 == 1
+    {
+        (all.cut, all.seat) = (f.len, Seat::Bit);
+    }
+    all.add_full(0, header.holder_words(), false, f.len, slot, mine);
+    if all.seat == Seat::Bit && all.others_mapped > 0 {
+        return;
+    }
+    for (i, entry) in tree::leaf(&shard.arena, f.ext).enumerate() {
+        all.add(entry, Seat::Key(i as u8), slot, mine);
+    }
+    debug_assert!(all.others <= f.len);
+}
+
 /// Bits first, then the furthest keys: it ends where nobody can reach further.
-fn survey_set(shard: &Shard, header: Header<'_>, f: &Fields, slot: u32, mine: &[bool], all: &mut Survey) {
+fn survey_crowd(shard: &Shard, header: Header<'_>, f: &Fields, slot: u32, mine: &[u64], all: &mut Survey) {
     (all.cut, all.private) = shard.cut(header, f, slot);
+    all.seat = Seat::Crowd;
     all.add_full(0, header.holder_words(), false, f.len, slot, mine);
     for page in shard.pages(f) {
         all.add_full(page.first_slot(), page.words, page.private(), f.len, slot, mine);
@@ -120,7 +141,7 @@ fn survey_set(shard: &Shard, header: Header<'_>, f: &Fields, slot: u32, mine: &[
     if full == 0 || mapped == 0 {
         shard.each_key_back(f, |entry| {
             if entry.slot != slot {
-                all.add(entry, slot, mine);
+                all.add(entry, Seat::Crowd, slot, mine);
             }
             all.others == 0 || all.others_mapped == 0
         });

@@ -39,8 +39,8 @@ pub(crate) struct Work<'a> {
     pub lane: u32,
     pub canonical: &'a mut LaneNames,
     pub holders: &'a mut [HolderNames; Tier::COUNT],
-    /// Which words of holder slots are this lane's.
-    pub mine: &'a [bool],
+    /// Which rank slots are this lane's, a bit each.
+    pub mine: &'a [u64],
     pub rank_slot: u32,
     pub tier: Tier,
     pub counts: &'a mut Counts,

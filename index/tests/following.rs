@@ -1,0 +1,97 @@
+//! One name an event, tails first: what vLLM sends when it frees a request's blocks. Few and many holders, interrupted by
+//! everything that may change the run meanwhile.
+
+mod common;
+
+use common::configurations::Configuration;
+use common::pair::{Difference, Pair, copy};
+use kvatlas_index::{ContentHash, EngineHash, RankFilter, RankKey, Tier};
+
+const RANKS: usize = 40;
+const BLOCKS: u64 = 30;
+
+fn pair(lanes: u32, run_blocks_max: u32) -> Result<Pair, Difference> {
+    let configuration =
+        Configuration { name: "following", ranks: RANKS, lanes, shards: 1, run_blocks_max, tiny: false };
+    let mut pair = Pair::new(&configuration);
+    (0..RANKS).try_for_each(|rank| pair.open(rank))?;
+    Ok(pair)
+}
+
+/// The rank stores blocks of the one chain, which forks after the tenth for every fifth rank.
+fn store(pair: &mut Pair, rank: usize, blocks: u64) -> Result<(), Difference> {
+    let id = |b: u64| if b > 10 && rank.is_multiple_of(5) { 1_000 + b } else { b };
+    let names: Vec<_> = (1..=blocks).map(|b| EngineHash(id(b))).collect();
+    let contents: Vec<_> = (1..=blocks).map(|b| ContentHash(id(b))).collect();
+    pair.store(rank, Tier::Device, &copy(None, &names, &contents))?.map_err(|e| e.to_string())?;
+    Ok(())
+}
+
+fn remove(pair: &mut Pair, rank: usize, block: u64) -> Result<(), Difference> {
+    let id = if block > 10 && rank.is_multiple_of(5) { 1_000 + block } else { block };
+    pair.remove(rank, Tier::Device, &[EngineHash(id)])?.map_err(|e| e.to_string())?;
+    Ok(())
+}
+
+fn compare(pair: &mut Pair) -> Result<(), Difference> {
+    let some: RankFilter = (0..RANKS as u32).filter(|r| r % 3 != 1).map(RankKey).collect();
+    for first_after_fork in [11, 1_011] {
+        let query: Vec<_> = (1..=10).chain(first_after_fork..first_after_fork + 20).map(ContentHash).collect();
+        pair.compare_lookup(&query, &some)?;
+    }
+    pair.check()
+}
+
+/// All ranks go down together, so that their keys pass each other; every so often one stores again or is cleared.
+fn play(holders: usize, lanes: u32, run_blocks_max: u32) -> Result<(), Difference> {
+    let mut pair = pair(lanes, run_blocks_max)?;
+    for rank in 0..holders {
+        store(&mut pair, rank, BLOCKS - rank as u64 % 4)?;
+    }
+    let mut left: Vec<u64> = (0..holders).map(|rank| BLOCKS - rank as u64 % 4).collect();
+    let mut step = 0;
+    while left.iter().any(|&blocks| blocks > 0) {
+        for rank in 0..holders {
+            step += 1;
+            // Some hurry, some wait.
+            for _ in 0..(rank + step) % 3 {
+                if left[rank] > 0 {
+                    remove(&mut pair, rank, left[rank])?;
+                    left[rank] -= 1;
+                }
+            }
+            if step % 97 == 0 {
+                left[rank] = (left[rank] + 5).min(BLOCKS);
+                store(&mut pair, rank, left[rank])?;
+            }
+            if step % 131 == 0 {
+                pair.clear(rank, None)?;
+                left[rank] = 0;
+            }
+            if step % 61 == 0 && left[rank] > 3 {
+                // A name from the middle: the one after it is not the expected one.
+                let middle = left[rank] / 2;
+                remove(&mut pair, rank, middle)?;
+                store(&mut pair, rank, left[rank])?;
+            }
+            if step % 7 == 0 {
+                compare(&mut pair)?;
+            }
+        }
+        if step > 40 * holders {
+            break;
+        }
+    }
+    compare(&mut pair)?;
+    pair.finish()
+}
+
+#[test]
+fn tails_removed_name_by_name_equal_the_oracle() -> Result<(), Difference> {
+    for holders in [1, 2, 7, 9, 12, 40] {
+        for (lanes, run_blocks_max) in [(1, 512), (2, 512), (2, 3), (1, 1)] {
+            play(holders, lanes, run_blocks_max).map_err(|e| format!("{holders} holders, {lanes} lanes: {e}"))?;
+        }
+    }
+    Ok(())
+}
