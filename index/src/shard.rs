@@ -209,7 +209,13 @@ impl Shard {
         }
     }
 
-    /// The same for a position that may be gone: one look, which finds nothing also where a split or a death overtook a link.
+    /// Asks for the line that tells the run of a position.
+    #[inline]
+    pub fn expect_owner(&self, position: u32) {
+        read_soon(self.arena.owner(position / GRANULE));
+    }
+
+    /// The same as [`Self::locate`] for a position that may be gone: one look, which finds nothing also where a split or a death overtook a link.
     #[inline]
     pub fn locate_once(&self, position: u32) -> Option<(Sight, u32)> {
         // Acquire: pairs with the Release of the split that moved the owner.

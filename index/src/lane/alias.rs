@@ -12,6 +12,7 @@
 
 use crate::error::ConfigError;
 use crate::place::Site;
+use crate::prefetch::read_soon;
 use crate::reserved::Reserved;
 
 /// Names of a granule.
@@ -47,6 +48,8 @@ pub(crate) struct Aliases {
     free: Vec<u64>,
     /// A set bit is a word of `free` that is not zero.
     groups: Vec<u64>,
+    /// All words of `groups` below this one are zero.
+    first_group: usize,
     /// Granules ever used; number 0 never is, so that alias 0 is none.
     known: usize,
     live: usize,
@@ -64,6 +67,7 @@ impl Aliases {
             granules: Reserved::new("granules of private names", all, site)?,
             free: Vec::new(),
             groups: Vec::new(),
+            first_group: 0,
             known: 1,
             live: 0,
             names_live: 0,
@@ -87,6 +91,12 @@ impl Aliases {
     #[inline(always)]
     pub fn name(&self, alias: u32) -> u64 {
         self.names[alias as usize]
+    }
+    /// Asks for the line of an alias and for that of its granule.
+    #[inline]
+    pub fn ask(&self, alias: u32) {
+        read_soon(self.name_word(alias));
+        read_soon(self.granule(alias));
     }
     #[inline(always)]
     pub fn name_word(&self, alias: u32) -> &u64 {
@@ -120,52 +130,84 @@ impl Aliases {
     }
 
     /// Gives a holder's name at a position a place: after `latest`, if that is the holder's name of the position before.
+    #[inline(always)]
     pub fn append(&mut self, latest: u32, holder: u32, position: u32, name: u64) -> u32 {
         self.names_live += 1;
-        let next = latest + 1;
-        let goes_on = !next.is_multiple_of(PLACES)
-            && self.is_live(latest, holder)
-            && self.position(latest) + 1 == position
-            && (self.granule(latest).holder & 0xff) >> (next % PLACES) == 0;
+        let (place, granule) = (latest % PLACES, &mut self.granules[(latest / PLACES) as usize]);
+        // The holder's, the latest place live and none behind it, and the position the next one.
+        let goes_on = place + 1 < PLACES
+            && granule.holder >> 8 == holder
+            && (granule.holder & 0xff) >> place == 1
+            && granule.first + place + 1 == position;
         let alias = if goes_on {
-            next
+            granule.holder |= 2 << place;
+            latest + 1
         } else {
-            let granule = self.take();
-            self.granules[granule as usize] = Granule { first: position, before: latest, holder: holder << 8 };
-            granule * PLACES
+            self.begin(Granule { first: position, before: latest, holder: holder << 8 | 1 })
         };
-        self.granules[(alias / PLACES) as usize].holder |= 1 << (alias % PLACES);
         self.names[alias as usize] = name;
         alias
     }
 
+    /// The first place of a new granule.
+    fn begin(&mut self, granule: Granule) -> u32 {
+        let number = self.take();
+        self.granules[number as usize] = granule;
+        number * PLACES
+    }
+
     /// Takes a live name out.
     pub fn remove(&mut self, alias: u32) {
-        self.names_live -= 1;
-        let granule = &mut self.granules[(alias / PLACES) as usize];
-        debug_assert!(granule.holder >> (alias % PLACES) & 1 == 1, "alias {alias} is live");
-        granule.holder &= !(1 << (alias % PLACES));
+        self.remove_places(alias / PLACES, 1 << (alias % PLACES));
+    }
+
+    /// Takes live names of a granule out: a set bit is a place.
+    #[inline]
+    fn remove_places(&mut self, number: u32, places: u32) {
+        self.names_live -= places.count_ones() as usize;
+        let granule = &mut self.granules[number as usize];
+        debug_assert!(granule.holder & places == places, "places {places:x} of granule {number} are live");
+        granule.holder &= !places;
         if granule.holder & 0xff == 0 {
             *granule = Granule::EMPTY;
-            self.give((alias / PLACES) as usize);
+            self.give(number as usize);
+        }
+    }
+
+    /// Takes live names out, those of a granule next to one another in one step.
+    #[inline]
+    pub fn remove_all(&mut self, aliases: &[u32]) {
+        for same in aliases.chunk_by(|a, b| a / PLACES == b / PLACES) {
+            let places = same.iter().fold(0, |places, alias| places | 1 << (alias % PLACES));
+            self.remove_places(same[0] / PLACES, places);
         }
     }
 
     fn take(&mut self) -> u32 {
         self.live += 1;
-        let Some(i) = self.groups.iter().position(|&group| group != 0) else {
+        while self.groups.get(self.first_group) == Some(&0) {
+            self.first_group += 1;
+        }
+        let i = self.first_group;
+        let Some(group) = self.groups.get_mut(i) else {
             let granule = self.known;
             self.known += 1;
             assert!(granule < self.granules.len(), "room was asked for before each step");
             return granule as u32;
         };
-        let word = i * 64 + self.groups[i].trailing_zeros() as usize;
-        let bit = self.free[word].trailing_zeros() as usize;
-        self.free[word] &= self.free[word] - 1;
-        if self.free[word] == 0 {
-            self.groups[i] &= !(1 << (word % 64));
+        let word = i * 64 + group.trailing_zeros() as usize;
+        let bits = &mut self.free[word];
+        let granule = word * GROUP + bits.trailing_zeros() as usize;
+        *bits &= *bits - 1;
+        if *bits == 0 {
+            *group &= !(1 << (word % 64));
+        } else {
+            // Likely to be taken next.
+            let next = word * GROUP + bits.trailing_zeros() as usize;
+            read_soon(&self.names[next * PLACES as usize]);
+            read_soon(&self.granules[next]);
         }
-        (word * GROUP + bit) as u32
+        granule as u32
     }
 
     fn give(&mut self, granule: usize) {
@@ -177,6 +219,7 @@ impl Aliases {
         }
         self.free[word] |= 1 << (granule % GROUP);
         self.groups[word / 64] |= 1 << (word % 64);
+        self.first_group = self.first_group.min(word / 64);
         // A group's names are one page. Much more is known than used: the page goes back.
         if self.free[word] == u64::MAX && self.live < self.known / 2 {
             let names = GROUP * PLACES as usize;
@@ -191,7 +234,7 @@ impl Aliases {
     fn reset(&mut self) {
         self.names.release(0, self.known * PLACES as usize);
         self.granules.release(0, self.known);
-        (self.free, self.groups, self.known) = (Vec::new(), Vec::new(), 1);
+        (self.free, self.groups, self.first_group, self.known) = (Vec::new(), Vec::new(), 0, 1);
     }
 
     /// Granules from 1 up to this one may be in use.

@@ -3,7 +3,7 @@
 use crate::alloc::GRANULE;
 use crate::compare::{common, common_backwards};
 use crate::error::IndexError;
-use crate::lane::names::Hint;
+use crate::lane::names::{ALIASES_AT_ONCE, Hint};
 use crate::lane::parking::Parking;
 use crate::lane::survey::Survey;
 use crate::lane::work::{HeldRun, NamedAt, Work};
@@ -11,9 +11,16 @@ use crate::layout::Entry;
 use crate::prefetch::read_soon;
 use crate::types::{EngineHash, Removed};
 
+/// Names of an event whose lines are asked for before anything else; more are asked for when they are worked on.
+const EXPECTED: usize = 4;
+
 impl<'a> Work<'a> {
     /// Takes one copy of each name away.
     pub fn remove(&mut self, parking: &mut Parking, names: &[EngineHash], did: &mut Removed) -> Result<(), IndexError> {
+        let me = &self.holders[self.tier.index()];
+        if me.private_len > 0 {
+            self.canonical.expect_private(&self.shard.arena, me, &names[..names.len().min(EXPECTED)]);
+        }
         let mut i = 0;
         while i < names.len() {
             let name = names[i].0;
@@ -117,21 +124,47 @@ impl<'a> Work<'a> {
         (offset < survey.cut && !survey.private).then_some((held, survey, offset))
     }
 
-    /// Drops a position held under a private name, together with those below it that bear the following names. How many of
+    /// Drops a position held under a private name, together with those stored before it under the following names. How many of
     /// these went along.
     fn remove_private_stretch(&mut self, alias: u32, name: u64, following: &[EngineHash]) -> Result<u32, IndexError> {
-        let (slot, position) = (self.slot(), self.canonical.position(alias));
+        let (shard, slot, position) = (self.shard, self.slot(), self.canonical.position(alias));
         if !self.me().usual(position, name) {
             return self.forget(name, NamedAt { position, private: true }).map(|()| 0);
         }
-        let (held, offset) = self.lock_cover(position);
-        let most = following.len().min(offset as usize);
         let me = &mut self.holders[self.tier.index()];
-        let more = self.canonical.private_stretch(slot, me, alias, &following[..most]);
-        self.canonical.remove_private_stretch(&self.shard.arena, me, alias, more + 1);
-        let survey = self.survey(&held);
-        self.drop_range(held, survey, offset - more, offset)?;
-        Ok(more)
+        let (aliases, count) = self.canonical.aliases_down(slot, me, alias, following);
+        // From here on the positions matter, not the names.
+        let mut stretches = [(0, 0); ALIASES_AT_ONCE];
+        let mut last = 0;
+        for &alias in &aliases[..count] {
+            let position = self.canonical.position(alias);
+            let (top, below) = stretches[last];
+            if below > 0 && top == position + below {
+                stretches[last].1 += 1;
+                continue;
+            }
+            last += usize::from(below > 0);
+            stretches[last] = (position, 1);
+            shard.expect_owner(position);
+        }
+        self.canonical.remove_aliases(&shard.arena, slot, me, &aliases[..count]);
+        for &(top, count) in &stretches[..=last] {
+            self.drop_down(top, count)?;
+        }
+        Ok(count as u32 - 1)
+    }
+
+    /// Drops `count` positions from `top` downwards, which the holder has and which may lie in several runs.
+    fn drop_down(&mut self, mut top: u32, mut count: u32) -> Result<(), IndexError> {
+        while count > 0 {
+            let (held, offset) = self.lock_cover(top);
+            let more = offset.min(count - 1);
+            let survey = self.survey(&held);
+            self.drop_range(held, survey, offset - more, offset)?;
+            top -= more + 1;
+            count -= more + 1;
+        }
+        Ok(())
     }
 
     /// How far the neighbours of an offset bear the following names, and nothing is unusual about them.

@@ -26,7 +26,9 @@ impl<'a> Work<'a> {
         let words = self.shard.arena.names(sight.fields.base + offset, names.len() as u32);
         let same = common(names, words);
         let Some(mut held) = self.lock_at(sight) else { return Ok(None) };
-        let mut survey = self.survey(&held);
+        // Under names of its own, what others hold does not matter.
+        let survey_of = |work: &Self, held: &HeldRun<'a>| if same == 0 { work.survey_own(held) } else { work.survey(held) };
+        let mut survey = survey_of(self, &held);
         if offset < survey.cut {
             let there = names.len().min((survey.cut - offset) as usize);
             return self.hold_again(held, offset, survey.private, &names[..there], kind, did).map(Some);
@@ -34,7 +36,7 @@ impl<'a> Work<'a> {
         if offset > survey.cut {
             // A hole before the stretch: cut the run there, so that what is held is a prefix of the second half.
             held = self.split(held, offset)?.1;
-            survey = self.survey(&held);
+            survey = survey_of(self, &held);
         }
         self.hold_more(held, survey, names, same, kind, did).map(Some)
     }

@@ -125,11 +125,19 @@ impl LaneNames {
     }
 
     /// Maps names to the positions from `from` on, whose ENG words are written already, up to the first name that has a
-    /// position. How many were mapped.
+    /// position or that the holder has privately. How many were mapped.
     #[inline]
-    pub fn insert_stretch(&mut self, arena: &Arena, names: &[EngineHash], from: u32) -> u32 {
+    pub fn insert_stretch(
+        &mut self,
+        arena: &Arena,
+        holder: u32,
+        of: &HolderNames,
+        names: &[EngineHash],
+        from: u32,
+    ) -> u32 {
         let slots = Slots { arena, aliases: &self.aliases, key: self.key };
-        self.map.insert_stretch(&slots, names.iter().map(|n| n.0), from)
+        let owner = if of.private_len == 0 { EVERYBODY } else { holder };
+        self.map.insert_stretch(&slots, names.iter().map(|n| n.0), owner, from)
     }
 
     /// Takes the mappings of positions out, as far as there are any. Their ENG words are still theirs.
@@ -230,32 +238,50 @@ impl LaneNames {
         self.aliases.position(alias)
     }
 
-    /// How many of the following names a holder has privately at the positions below an alias, with nothing unusual there.
-    pub fn private_stretch(&self, holder: u32, of: &HolderNames, alias: u32, following: &[EngineHash]) -> u32 {
-        let mut at = alias;
-        let bears = |name: &&EngineHash| {
-            let below = self.aliases.below(at);
-            let position = self.aliases.position(below);
-            let same = self.aliases.is_live(below, holder)
-                && self.aliases.name(below) == name.0
-                && position + 1 == self.aliases.position(at)
-                && of.usual(position, name.0);
-            at = below;
-            same
-        };
-        following.iter().take_while(bears).count() as u32
+    /// The aliases of a holder's private name and of those that were stored before it, as far as they bear the following names
+    /// and there is nothing unusual about them. A name behind another one costs no probe.
+    pub fn aliases_down(
+        &self,
+        holder: u32,
+        of: &HolderNames,
+        alias: u32,
+        following: &[EngineHash],
+    ) -> ([u32; ALIASES_AT_ONCE], usize) {
+        let mut found = [alias; ALIASES_AT_ONCE];
+        let (mut count, mut at) = (1, alias);
+        while count < found.len().min(following.len() + 1) {
+            let (above, name) = (at, following[count - 1].0);
+            at = self.aliases.below(above);
+            // Links are rumours and may lead in circles, but not inside a granule.
+            let again = at / PLACES != above / PLACES && found[..count].iter().any(|a| a / PLACES == at / PLACES);
+            let same = !again && self.aliases.is_live(at, holder) && self.aliases.name(at) == name;
+            if !same || !of.usual(self.aliases.position(at), name) {
+                break;
+            }
+            found[count] = at;
+            count += 1;
+        }
+        (found, count)
     }
 
-    /// Forgets a holder's private name and those below it.
-    pub fn remove_private_stretch(&mut self, arena: &Arena, of: &mut HolderNames, mut alias: u32, count: u32) {
-        for _ in 0..count {
-            // Read before the granule is given back.
-            let (below, name) = (self.aliases.below(alias), self.aliases.name(alias));
-            self.unmap(arena, alias, name);
-            alias = below;
-        }
-        of.private_len -= u64::from(count);
-        of.below_alias = alias;
+    /// Forgets private names of a holder, found as [`Self::aliases_down`] does; expects the one below them next.
+    pub fn remove_aliases(&mut self, arena: &Arena, holder: u32, of: &mut HolderNames, aliases: &[u32]) {
+        let Some(&last) = aliases.last() else { return };
+        let slots = Slots { arena, aliases: &self.aliases, key: self.key };
+        let entries = aliases.iter().map(|&alias| (self.aliases.name(alias), alias | ALIAS));
+        self.map.remove_entries(&slots, entries, holder);
+        of.private_len -= aliases.len() as u64;
+        // Read before the granule is given back.
+        of.below_alias = self.aliases.below(last);
+        self.aliases.remove_all(aliases);
+    }
+
+    /// Asks for what a removal of private names reads first: the map's lines of the names, the place where the first one is
+    /// expected.
+    #[inline]
+    pub fn expect_private(&self, arena: &Arena, of: &HolderNames, names: &[EngineHash]) {
+        self.aliases.ask(of.below_alias);
+        names.iter().for_each(|name| self.expect(arena, name.0));
     }
 
     fn unmap(&mut self, arena: &Arena, alias: u32, name: u64) {
@@ -350,6 +376,9 @@ impl LaneNames {
     }
 }
 
+/// Private names removed at a time.
+pub(crate) const ALIASES_AT_ONCE: usize = 64;
+
 /// A canonical name that is likely to come next, and where it stood. The position may be gone, or be another block's by now.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Hint {
@@ -402,6 +431,12 @@ impl HolderNames {
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.private_len == 0 && self.twins.is_empty() && self.copies.is_empty()
+    }
+
+    /// Whether any exception is kept in a map.
+    #[inline]
+    pub fn has_maps(&self) -> bool {
+        !self.twins.is_empty() || !self.copies.is_empty()
     }
 
     /// Distinct names.

@@ -259,8 +259,8 @@ impl<'a> Work<'a> {
     /// Maps the canonical names of unmapped positions from `from` on, as far as the rank does not have them elsewhere and
     /// the lane does not know them elsewhere. How many were mapped.
     pub fn map_stretch(&mut self, from: u32, names: &[EngineHash]) -> u32 {
-        let free = self.not_private(names);
-        self.canonical.insert_stretch(&self.shard.arena, &names[..free], from)
+        let (slot, me) = (self.slot(), &self.holders[self.tier.index()]);
+        self.canonical.insert_stretch(&self.shard.arena, slot, me, names, from)
     }
 
     /// Counts blocks that the holder has from now on.

@@ -16,7 +16,8 @@ pub(crate) struct Survey {
     pub private: bool,
     /// Longest prefix that anybody else holds.
     pub others: u32,
-    /// Longest prefix that others of this lane hold under canonical names.
+    /// Longest prefix that others of this lane hold under canonical names; less where that does not matter, as the holder has its
+    /// part under private ones.
     pub others_mapped: u32,
     /// Where the holder's part is written.
     pub seat: Seat,
@@ -41,6 +42,13 @@ impl Work<'_> {
     #[inline]
     pub fn survey(&self, held: &HeldRun<'_>) -> Survey {
         survey(self.shard, held.header, &held.f, self.slot(), self.mine)
+    }
+
+    /// Only how much of a run this operation's holder has, and of which kind. Under LOCK.
+    #[inline]
+    pub fn survey_own(&self, held: &HeldRun<'_>) -> Survey {
+        let (cut, private) = self.shard.cut(held.header, &held.f, self.slot());
+        Survey { cut, private, ..Survey::default() }
     }
 }
 
@@ -137,13 +145,15 @@ fn survey_crowd(shard: &Shard, header: Header<'_>, f: &Fields, slot: u32, mine: 
     for page in shard.pages(f) {
         all.add_full(page.first_slot(), page.words, page.private(), f.len, slot, mine);
     }
-    let (full, mapped) = (all.others, all.others_mapped);
-    if full == 0 || mapped == 0 {
+    // A private holder's coming or going maps no canonical name.
+    let (private, full, mapped) = (all.private, all.others, all.others_mapped);
+    let open = |others, mapped| others == 0 || mapped == 0 && !private;
+    if open(full, mapped) {
         shard.each_key_back(f, |entry| {
             if entry.slot != slot {
                 all.add(entry, Seat::Crowd, slot, mine);
             }
-            all.others == 0 || all.others_mapped == 0
+            open(all.others, all.others_mapped)
         });
     }
     debug_assert!(all.others <= f.len);

@@ -21,12 +21,19 @@ pub(crate) struct Planned {
 }
 
 impl LaneMap {
-    /// Maps canonical names to the slots from `from` on, up to the first name that has a slot already. How many were mapped.
-    pub fn insert_stretch(&mut self, keys: &impl Keys, names: impl ExactSizeIterator<Item = u64>, from: u32) -> u32 {
+    /// Maps canonical names to the slots from `from` on, up to the first name that has a slot already, everybody's or the
+    /// owner's. How many were mapped.
+    pub fn insert_stretch(
+        &mut self,
+        keys: &impl Keys,
+        names: impl ExactSizeIterator<Item = u64>,
+        owner: u32,
+        from: u32,
+    ) -> u32 {
         let mut names = names;
         let mut taken = 0;
         if names.len() == 1 {
-            return names.next().map_or(0, |name| self.insert_one(keys, name, from));
+            return names.next().map_or(0, |name| self.insert_one(keys, name, owner, from));
         }
         while names.len() > 0 {
             let count = names.len().min(BATCH);
@@ -38,11 +45,11 @@ impl LaneMap {
                     self.ask_ahead(keys, j + AHEAD);
                 }
                 let Planned { name, home, raw, .. } = self.plan[j];
-                let (home, tag) = (home as usize, tag(raw, 0));
-                if self.find_from(keys, name, EVERYBODY, home, tag).is_some() {
+                let home = home as usize;
+                if self.is_there(keys, name, owner, home, raw) {
                     return taken;
                 }
-                self.put(keys, home, tag, from + taken);
+                self.put(keys, home, tag(raw, 0), from + taken);
                 taken += 1;
             }
         }
@@ -50,15 +57,24 @@ impl LaneMap {
     }
 
     /// A stretch of one name: its line has been asked for by whoever saw the event come, or is waited for here.
-    fn insert_one(&mut self, keys: &impl Keys, name: u64, slot: u32) -> u32 {
+    fn insert_one(&mut self, keys: &impl Keys, name: u64, owner: u32, slot: u32) -> u32 {
         self.make_room(keys, 1);
         let (home, raw) = self.homes.place(keys.hash(name));
-        let tag = tag(raw, 0);
-        if self.find_from(keys, name, EVERYBODY, home, tag).is_some() {
+        if self.is_there(keys, name, owner, home, raw) {
             return 0;
         }
-        self.put(keys, home, tag, slot);
+        self.put(keys, home, tag(raw, 0), slot);
         1
+    }
+
+    /// Whether a name has a slot, everybody's or the owner's.
+    #[inline(always)]
+    fn is_there(&self, keys: &impl Keys, name: u64, owner: u32, home: usize, raw: u16) -> bool {
+        if owner == EVERYBODY {
+            return self.find_from(keys, name, EVERYBODY, home, tag(raw, 0)).is_some();
+        }
+        let (canonical, own) = self.find_both(keys, name, owner, home, raw);
+        canonical.is_some() || own.is_some()
     }
 
     /// Gives an owner slots for names, up to the first name that it has one for already, or that has a canonical slot of which

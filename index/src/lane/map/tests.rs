@@ -55,7 +55,7 @@ impl Pair {
             self.model.insert(name, from + want);
             want += 1;
         }
-        assert_eq!(self.map.insert_stretch(&self.words, names.iter().copied(), from), want);
+        assert_eq!(self.map.insert_stretch(&self.words, names.iter().copied(), EVERYBODY, from), want);
     }
     fn remove(&mut self, from: u32, count: usize) {
         let names = self.words.names[from as usize..][..count].to_vec();
