@@ -27,7 +27,8 @@ impl<'a> Work<'a> {
         let same = common(names, words);
         let Some(mut held) = self.lock_at(sight) else { return Ok(None) };
         // Under names of its own, what others hold does not matter.
-        let survey_of = |work: &Self, held: &HeldRun<'a>| if same == 0 { work.survey_own(held) } else { work.survey(held) };
+        let survey_of =
+            |work: &Self, held: &HeldRun<'a>| if same == 0 { work.survey_own(held) } else { work.survey(held) };
         let mut survey = survey_of(self, &held);
         if offset < survey.cut {
             let there = names.len().min((survey.cut - offset) as usize);

@@ -260,8 +260,7 @@ impl Lane {
         let result = operation(&mut work, &mut rank.parking);
         self.parked = self.parked + rank.parking.len() as u64 - parked_before;
         // Most ranks have no exceptions and nothing parked: then no map of theirs has any memory, before or after.
-        if rank.bytes > 0 || parked_before > 0 || !rank.parking.is_empty() || rank.holders[at.tier.index()].has_maps()
-        {
+        if rank.bytes > 0 || parked_before > 0 || !rank.parking.is_empty() || rank.holders[at.tier.index()].has_maps() {
             let bytes = rank.map_bytes();
             self.rank_map_bytes = self.rank_map_bytes + bytes - rank.bytes;
             rank.bytes = bytes;

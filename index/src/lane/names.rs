@@ -252,8 +252,8 @@ impl LaneNames {
         while count < found.len().min(following.len() + 1) {
             let (above, name) = (at, following[count - 1].0);
             at = self.aliases.below(above);
-            // Links are rumours and may lead in circles, but not inside a granule.
-            let again = at / PLACES != above / PLACES && found[..count].iter().any(|a| a / PLACES == at / PLACES);
+            // Links are rumours and may lead in circles; inside a granule there is none.
+            let again = above.is_multiple_of(PLACES) && found[..count].iter().any(|a| a / PLACES == at / PLACES);
             let same = !again && self.aliases.is_live(at, holder) && self.aliases.name(at) == name;
             if !same || !of.usual(self.aliases.position(at), name) {
                 break;
