@@ -51,28 +51,28 @@ fn play(holders: usize, lanes: u32, run_blocks_max: u32) -> Result<(), Differenc
     let mut left: Vec<u64> = (0..holders).map(|rank| BLOCKS - rank as u64 % 4).collect();
     let mut step = 0;
     while left.iter().any(|&blocks| blocks > 0) {
-        for rank in 0..holders {
+        for (rank, left) in left.iter_mut().enumerate() {
             step += 1;
             // Some hurry, some wait.
             for _ in 0..(rank + step) % 3 {
-                if left[rank] > 0 {
-                    remove(&mut pair, rank, left[rank])?;
-                    left[rank] -= 1;
+                if *left > 0 {
+                    remove(&mut pair, rank, *left)?;
+                    *left -= 1;
                 }
             }
             if step % 97 == 0 {
-                left[rank] = (left[rank] + 5).min(BLOCKS);
-                store(&mut pair, rank, left[rank])?;
+                *left = (*left + 5).min(BLOCKS);
+                store(&mut pair, rank, *left)?;
             }
             if step % 131 == 0 {
                 pair.clear(rank, None)?;
-                left[rank] = 0;
+                *left = 0;
             }
-            if step % 61 == 0 && left[rank] > 3 {
+            if step % 61 == 0 && *left > 3 {
                 // A name from the middle: the one after it is not the expected one.
-                let middle = left[rank] / 2;
+                let middle = *left / 2;
                 remove(&mut pair, rank, middle)?;
-                store(&mut pair, rank, left[rank])?;
+                store(&mut pair, rank, *left)?;
             }
             if step % 7 == 0 {
                 compare(&mut pair)?;
