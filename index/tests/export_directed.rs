@@ -366,7 +366,12 @@ fn kinds_of_orphans() {
         let store = Store { parent: Some(EngineHash(1)), names: &names, contents: &contents, kind };
         bed.pair.store(0, DEVICE, &store).expect("as the oracle").expect("room");
     }
+    // Of another kind than the one before it, and held elsewhere: it moves with one copy more.
+    let store = Store { parent: Some(EngineHash(6)), names: &e(&[7]), contents: &c(&[70]), kind: StoreKind::Copy };
+    bed.store(0, DEVICE, None, &[7], &[77]);
+    bed.pair.store(0, DEVICE, &store).expect("as the oracle").expect("room");
     bed.copy();
     bed.both(|bed, rank| bed.store(rank, DEVICE, None, &[1], &[10]));
-    bed.compare(&[10, 50, 60]);
+    assert_eq!(bed.pair.oracle.names(bed.pair.key(0), DEVICE)[3], (EngineHash(7), 2));
+    bed.compare(&[10, 50, 60, 70]);
 }

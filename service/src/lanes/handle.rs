@@ -20,7 +20,7 @@ pub enum LaneError {
     /// The lane's thread has ended: the service is stopping.
     #[error("the lane has stopped")]
     Stopped,
-    /// The rank changed during its export, or is not open: what was exported is of no use.
+    /// The rank changed during its export, or other lanes kept moving its blocks: what was exported is of no use.
     #[error("the rank changed while it was exported")]
     Changed,
     /// The index refused to open the rank.

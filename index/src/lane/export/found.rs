@@ -6,7 +6,7 @@
 
 use crate::lane::Rank;
 use crate::lane::alias::PLACES;
-use crate::lane::export::Source;
+use crate::lane::export::{ExportError, Source};
 use crate::layout::slot_of;
 use crate::types::Tier;
 
@@ -56,9 +56,13 @@ impl Found {
     }
 }
 
+/// Rounds over all runs after which a search is given up. Each round finds all but what is being split just then.
+const ROUNDS_MAX: u32 = 64;
+
 /// The search for the rank's part of each run.
 pub(super) struct Finding {
     found: Vec<Found>,
+    rounds: u32,
     /// The run looked at next.
     run: u32,
     /// Blocks that the rank holds and that were not seen.
@@ -67,18 +71,22 @@ pub(super) struct Finding {
 
 impl Finding {
     pub fn new(of: &Rank) -> Self {
-        Self { found: Vec::new(), run: 1, missing: of.holders.iter().map(|h| h.held).sum() }
+        Self { found: Vec::new(), rounds: 0, run: 1, missing: of.holders.iter().map(|h| h.held).sum() }
     }
 
-    /// Looks at runs until all is found: then what, sorted and disjoint.
-    pub fn look(&mut self, from: Source<'_>, left: &mut i64) -> Option<Vec<Found>> {
+    /// Looks at runs until all is found: then what, sorted and disjoint. An error after too many rounds.
+    pub fn look(&mut self, from: Source<'_>, left: &mut i64) -> Result<Option<Vec<Found>>, ExportError> {
         let end = from.shard().alloc.lock().runs_end();
         while self.missing > 0 {
             if *left <= 0 {
-                return None;
+                return Ok(None);
             }
             *left -= 1;
             if self.run >= end {
+                self.rounds += 1;
+                if self.rounds >= ROUNDS_MAX {
+                    return Err(ExportError::Unsettled { missing: self.missing });
+                }
                 self.count(from.rank);
                 self.run = 1;
                 continue;
@@ -89,7 +97,7 @@ impl Finding {
                 self.count(from.rank);
             }
         }
-        Some(std::mem::take(&mut self.found))
+        Ok(Some(std::mem::take(&mut self.found)))
     }
 
     /// The rank's part of a run, judged by the version.

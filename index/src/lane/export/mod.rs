@@ -70,6 +70,12 @@ pub enum ExportError {
         /// The slot.
         slot: u32,
     },
+    /// Other lanes kept splitting runs of the rank for as many rounds as are allowed: begin again.
+    #[error("{missing} blocks of the rank were not found, since other lanes kept moving them")]
+    Unsettled {
+        /// Blocks not found.
+        missing: u64,
+    },
 }
 
 /// How far an export has come.
@@ -144,7 +150,7 @@ impl Lane {
         }
         let mut left = i64::from(units.max(1));
         while left > 0 && !matches!(export.stage, Stage::Done) {
-            export.go_on(Source { lane: self, rank }, &mut left, see);
+            export.go_on(Source { lane: self, rank }, &mut left, see)?;
         }
         Ok(matches!(export.stage, Stage::Done))
     }
@@ -163,9 +169,14 @@ impl Lane {
 
 impl Export {
     /// Works on the present stage until its end or until the units are used up.
-    fn go_on(&mut self, from: Source<'_>, left: &mut i64, see: &mut dyn FnMut(Exported<'_>)) {
+    fn go_on(
+        &mut self,
+        from: Source<'_>,
+        left: &mut i64,
+        see: &mut dyn FnMut(Exported<'_>),
+    ) -> Result<(), ExportError> {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
-            Stage::Runs(mut finding) => match finding.look(from, left) {
+            Stage::Runs(mut finding) => match finding.look(from, left)? {
                 None => Stage::Runs(finding),
                 Some(found) => {
                     self.segments = Segments::new(&found, from.shard().key);
@@ -194,6 +205,7 @@ impl Export {
             },
             Stage::Done => Stage::Done,
         };
+        Ok(())
     }
 }
 
