@@ -1,7 +1,7 @@
 //! The KV Atlas service: ingest of engine events, and lookups over gRPC.
 //!
-//! Layers, each importing only the ones before it: `kvatlas_index` <- [`wire`], [`ingest`] <- [`lanes`], [`fleet`], [`lookup`]
-//! <- [`grpc`], [`admin`] <- [`serve`] <- the binary.
+//! Layers, each importing only the ones before it: `kvatlas_index` <- [`wire`], [`ingest`] <- [`lanes`], [`relay`], [`fleet`],
+//! [`lookup`] <- [`grpc`], [`admin`] <- [`serve`] <- the binary.
 
 pub mod admin;
 pub mod config;

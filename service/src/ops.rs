@@ -74,8 +74,12 @@ impl Op {
 pub struct OpBatch {
     /// The batch's sequence; `None` for operations that no batch carried (a clear after a restart).
     pub sequence: Option<u64>,
+    /// The publisher's time, Unix seconds; `None` where it does not say.
+    pub published_at: Option<f64>,
     /// The operations, in order.
     pub ops: Vec<Op>,
+    /// Batches between the one before and this one are lost for good.
+    pub lost_before: bool,
 }
 
 /// What a batch did in the index, summed over its operations.

@@ -5,9 +5,11 @@
 //! `KVATLAS_GRPC__LISTEN`), flags. A key that is not known is an error in each of them.
 
 mod raw;
+mod relay;
 mod resolve;
 mod worker;
 
 pub use raw::{ConfigError, Flags, Raw, RawHugePages, RawNuma};
+pub use relay::RawRelay;
 pub use resolve::Resolved;
 pub use worker::RawWorker;

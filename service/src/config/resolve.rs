@@ -6,6 +6,7 @@ use crate::grpc::GrpcLimits;
 use crate::ingest::IngestLimits;
 use crate::lanes::LaneSettings;
 use crate::lookup::{ItemLimits, LookupLimits};
+use crate::relay::RelayLimits;
 use crate::topology::{Asked, Machine, Numa, Plan, Spot};
 use crate::wire::DecodeLimits;
 use kvatlas_index::{HugePages, IndexConfig, NodePolicy};
@@ -50,6 +51,8 @@ pub struct Resolved {
     pub fleet: FleetLimits,
     /// Limits and deadlines of ingest.
     pub ingest: IngestLimits,
+    /// Limits of the relay.
+    pub relay: RelayLimits,
     /// Static workers.
     pub workers: Vec<Registration>,
 }
@@ -102,6 +105,7 @@ impl Resolved {
             grpc: grpc(raw)?,
             fleet,
             ingest: ingest(&raw.ingest)?,
+            relay: raw.relay.resolve()?,
             workers,
         })
     }

@@ -45,10 +45,14 @@ struct LaneSink {
 
 impl RankSink for LaneSink {
     async fn apply(&mut self, batch: OpBatch) -> Result<Applied, SinkClosed> {
-        self.rank.lane.apply(batch).await.map_err(|_| SinkClosed)
+        self.rank.relay.admit(&self.rank.lane, batch).await.map_err(|_| SinkClosed)
     }
 
     fn publish(&mut self, status: RankStatus) {
         self.events.publish_status(&self.rank, status);
+    }
+
+    fn settled(&mut self, trust: Trust) {
+        self.rank.relay.settled(trust);
     }
 }

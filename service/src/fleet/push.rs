@@ -70,6 +70,7 @@ pub(super) async fn push(
             Applied::default()
         }
     };
+    rank.relay.settled(state.cursor.trust());
     events.publish_status(rank, state.status(rank));
     let cursor = &state.cursor;
     Some(Ok(PushOutcome {
@@ -125,7 +126,9 @@ async fn apply(
     if clear_first {
         ops.insert(0, Op::Clear { tier: None });
     }
-    let applied = rank.lane.apply(OpBatch { sequence: Some(header.sequence), ops }).await?;
+    let lost_before = header.lost_before && !header.reset;
+    let op_batch = OpBatch { sequence: Some(header.sequence), published_at, ops, lost_before };
+    let applied = rank.relay.admit(&rank.lane, op_batch).await?;
     let lost = match applied {
         Applied { limit_reached: 1.., .. } => Some("a memory limit was reached and the rank cleared"),
         Applied { orphans_dropped: 1.., .. } => {

@@ -9,9 +9,11 @@ use super::registration::{Feed, FleetLimits, Registration};
 use super::view::{FleetView, RankEntry, WorkerEntry};
 use crate::ingest::{IngestLimits, RankStatus, Trust};
 use crate::lanes::{LaneError, LaneHandle, RankLane};
+use crate::relay::{RankRelay, RelayLimits, RelayShared};
 use arc_swap::ArcSwap;
 use kvatlas_index::RankKey;
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use tokio::sync::{Mutex, broadcast};
 use tokio_util::sync::CancellationToken;
@@ -103,6 +105,7 @@ pub struct Fleet {
     lanes: Vec<LaneHandle>,
     limits: FleetLimits,
     ingest: IngestLimits,
+    relay: Arc<RelayShared>,
 }
 
 /// What only the one registration at a time needs.
@@ -118,7 +121,13 @@ struct Registry {
 
 impl Fleet {
     /// An empty fleet over these lanes. `ranks_max` is the number of ranks that the index takes in all.
-    pub fn new(lanes: Vec<LaneHandle>, ranks_max: u32, limits: FleetLimits, ingest: IngestLimits) -> Self {
+    pub fn new(
+        lanes: Vec<LaneHandle>,
+        ranks_max: u32,
+        limits: FleetLimits,
+        ingest: IngestLimits,
+        relay: RelayLimits,
+    ) -> Self {
         let registry = Registry {
             generation_last: 0,
             keys: RankKeys::new(ranks_max),
@@ -132,7 +141,13 @@ impl Fleet {
             lanes,
             limits,
             ingest,
+            relay: Arc::new(RelayShared::new(relay, RandomState::new().hash_one(0_u8))),
         }
+    }
+
+    /// What the relays of all ranks share.
+    pub fn relay(&self) -> &Arc<RelayShared> {
+        &self.relay
     }
 
     /// The fleet now. Takes no lock.
@@ -283,7 +298,8 @@ impl Fleet {
                 }
             };
             let push = (feed == Feed::Push).then(PushState::default);
-            ranks.push(Arc::new(RankEntry::new(&registration, rank, key, lane, push)));
+            let relay = Arc::new(RankRelay::new(self.relay.clone()));
+            ranks.push(Arc::new(RankEntry::new(&registration, rank, key, lane, relay, push)));
         }
         Ok(Arc::new(WorkerEntry { registration, generation, is_static, ranks }))
     }

@@ -3,6 +3,7 @@ use super::super::registration::tests::pushed;
 use super::*;
 use crate::lanes::{LaneSettings, spawn_lanes};
 use crate::ops::Op;
+use crate::relay::RelayLimits;
 use kvatlas_index::{ContentHash, EngineHash, Index, IndexConfig, LookupOptions, StoreKind, Tier};
 
 fn fleet(lanes: u32, ranks_max: u32, workers_max: usize) -> (Arc<Index>, Arc<Fleet>) {
@@ -11,7 +12,7 @@ fn fleet(lanes: u32, ranks_max: u32, workers_max: usize) -> (Arc<Index>, Arc<Fle
     let (handles, _threads) =
         spawn_lanes(lanes, LaneSettings { queue_batches_max: 8, look_ahead_batches: 8, spots: Vec::new() }).unwrap();
     let limits = FleetLimits { workers_max, ..FleetLimits::default() };
-    (index, Arc::new(Fleet::new(handles, ranks_max, limits, IngestLimits::default())))
+    (index, Arc::new(Fleet::new(handles, ranks_max, limits, IngestLimits::default(), RelayLimits::default())))
 }
 
 fn batch(sequence: u64, name: u64) -> PushBatch {

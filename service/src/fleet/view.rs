@@ -5,6 +5,7 @@ use super::push::PushState;
 use super::registration::Registration;
 use super::status_cell::StatusCell;
 use crate::lanes::RankLane;
+use crate::relay::RankRelay;
 use crate::wire::HashMode;
 use kvatlas_index::{RankFilter, RankKey};
 use std::collections::{BTreeMap, HashMap};
@@ -32,6 +33,8 @@ pub struct RankEntry {
     pub report_mode_full: bool,
     /// Its way into its lane.
     pub lane: RankLane,
+    /// What was applied for it, for whoever subscribes.
+    pub relay: Arc<RankRelay>,
     /// How far it can be believed.
     pub status: StatusCell,
     /// The cursor, where events are pushed over gRPC; `None` where a subscriber follows an engine.
@@ -45,6 +48,7 @@ impl RankEntry {
         rank: u32,
         key: RankKey,
         lane: RankLane,
+        relay: Arc<RankRelay>,
         push: Option<PushState>,
     ) -> Self {
         Self {
@@ -57,6 +61,7 @@ impl RankEntry {
             mode: registration.mode(),
             report_mode_full: registration.worker.report_mode_full,
             lane,
+            relay,
             status: StatusCell::default(),
             push: push.map(tokio::sync::Mutex::new),
             closed: AtomicBool::new(false),
@@ -76,6 +81,7 @@ impl RankEntry {
 
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
+        self.relay.close();
     }
 }
 

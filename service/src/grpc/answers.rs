@@ -20,7 +20,7 @@ pub(super) fn trust(trust: Trust) -> proto::Trust {
     }
 }
 
-fn tier(tier: Tier) -> proto::Tier {
+pub(super) fn tier(tier: Tier) -> proto::Tier {
     match tier {
         Tier::Device => proto::Tier::Device,
         Tier::Host => proto::Tier::Host,

@@ -3,6 +3,7 @@
 use crate::fleet::FleetError;
 use crate::lanes::LaneError;
 use crate::lookup::LookupError;
+use crate::relay::{End, SubscribeError};
 use kvatlas_index::IndexError;
 use tonic::{Code, Status};
 
@@ -50,6 +51,12 @@ pub enum ServiceError {
     /// The fleet refused.
     #[error(transparent)]
     Fleet(#[from] FleetError),
+    /// A subscription did not begin.
+    #[error(transparent)]
+    Subscribe(#[from] SubscribeError),
+    /// A subscription ended.
+    #[error(transparent)]
+    Ended(#[from] End),
 }
 
 impl ServiceError {
@@ -77,6 +84,9 @@ impl ServiceError {
             Self::Draining => Code::Unavailable,
             Self::Lookup(LookupError::TooLong { .. } | LookupError::Invalid { .. }) => Code::InvalidArgument,
             Self::Lookup(LookupError::Fleet(error)) | Self::Fleet(error) => fleet_code(error),
+            Self::Subscribe(error) => subscribe_code(error),
+            Self::Ended(End::Removed) => Code::NotFound,
+            Self::Ended(End::OtherLife | End::Slow) => Code::DataLoss,
         }
     }
 }
@@ -100,6 +110,19 @@ fn fleet_code(error: &FleetError) -> Code {
     }
 }
 
+fn subscribe_code(error: &SubscribeError) -> Code {
+    match error {
+        SubscribeError::Full(_) => Code::ResourceExhausted,
+        SubscribeError::Gone { .. } | SubscribeError::Ahead { .. } => Code::OutOfRange,
+        SubscribeError::OtherLife => Code::DataLoss,
+        // A rank whose lane does not know it any more was removed in this very moment.
+        SubscribeError::Removed | SubscribeError::Lane(LaneError::Fenced { .. }) => Code::NotFound,
+        SubscribeError::Lane(LaneError::Stopped) => Code::Unavailable,
+        SubscribeError::Lane(LaneError::Changed) => Code::Aborted,
+        SubscribeError::Lane(LaneError::Index(_)) => Code::Internal,
+    }
+}
+
 impl From<ServiceError> for Status {
     fn from(error: ServiceError) -> Self {
         let mut status = Status::new(error.code(), error.message());
@@ -115,6 +138,7 @@ impl From<ServiceError> for Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::relay::RelayFull;
 
     #[test]
     fn every_way_to_fail_has_its_status() {
@@ -146,6 +170,18 @@ mod tests {
             (fleet(FleetError::Lane(LaneError::Stopped)), Code::Unavailable),
             (fleet(FleetError::Lane(LaneError::Index(IndexError::RanksFull { limit: 1 }))), Code::ResourceExhausted),
             (fleet(FleetError::Lane(LaneError::Index(IndexError::UnknownRank { slot: 1 }))), Code::Internal),
+            (SubscribeError::Full(RelayFull { limit: 1 }).into(), Code::ResourceExhausted),
+            (SubscribeError::Gone { asked: 1, oldest: Some(2) }.into(), Code::OutOfRange),
+            (SubscribeError::Ahead { asked: 9, next: 2 }.into(), Code::OutOfRange),
+            (SubscribeError::OtherLife.into(), Code::DataLoss),
+            (SubscribeError::Removed.into(), Code::NotFound),
+            (SubscribeError::Lane(LaneError::Fenced { generation: 1 }).into(), Code::NotFound),
+            (SubscribeError::Lane(LaneError::Stopped).into(), Code::Unavailable),
+            (SubscribeError::Lane(LaneError::Changed).into(), Code::Aborted),
+            (SubscribeError::Lane(LaneError::Index(IndexError::UnknownRank { slot: 1 })).into(), Code::Internal),
+            (End::Removed.into(), Code::NotFound),
+            (End::OtherLife.into(), Code::DataLoss),
+            (End::Slow.into(), Code::DataLoss),
         ];
         for (error, code) in table {
             let busy = matches!(error, ServiceError::Busy { .. });

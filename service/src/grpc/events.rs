@@ -1,11 +1,11 @@
-//! `EventService`: events that publishers push.
+//! `EventService`: events that publishers push, and the relay of everything that was applied.
 
 use super::admission::Admission;
 use super::error::ServiceError;
 use super::limits::GrpcLimits;
 use super::proto::apply_ack::Status as AckStatus;
 use super::proto::event_service_server::EventService;
-use super::{answers, proto, questions};
+use super::{answers, proto, questions, relayed};
 use crate::fleet::{Fleet, FleetError};
 use crate::lanes::LaneError;
 use std::sync::Arc;
@@ -83,6 +83,22 @@ impl EventApi {
 #[tonic::async_trait]
 impl EventService for EventApi {
     type ApplyStream = ReceiverStream<Result<proto::ApplyAck, Status>>;
+    type SubscribeStream = ReceiverStream<Result<proto::RelayedBatch, Status>>;
+
+    async fn subscribe(
+        &self,
+        request: Request<proto::SubscribeRequest>,
+    ) -> Result<Response<Self::SubscribeStream>, Status> {
+        self.admission.open()?;
+        let request = request.into_inner();
+        let start = relayed::start(&request)?;
+        let view = self.fleet.view();
+        let rank = view.rank(&request.worker, request.rank).map_err(ServiceError::from)?;
+        let subscription = rank.relay.subscribe(&rank.lane, start).await.map_err(ServiceError::from)?;
+        let (sender, items) = mpsc::channel(relayed::queue_len(&self.limits));
+        tokio::spawn(relayed::relay(rank.clone(), subscription, self.admission.clone(), sender));
+        Ok(Response::new(ReceiverStream::new(items)))
+    }
 
     async fn apply(
         &self,

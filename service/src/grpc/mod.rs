@@ -10,6 +10,7 @@ mod index;
 mod limits;
 pub mod proto;
 mod questions;
+mod relayed;
 mod workers;
 
 pub use admission::Admission;

@@ -95,6 +95,10 @@ pub(super) fn push_batch(
                 let names = names(removed.engine_hashes, limits)?;
                 ops.push(Op::Remove { tier: event_tier(removed.tier)?, names });
             }
+            Some(Event::CopiesLeft(left)) => {
+                let (tier, name) = (event_tier(left.tier)?, EngineHash(left.engine_hash));
+                ops.push(Op::SetCopies { tier, name, left: left.copies });
+            }
             Some(Event::Cleared(cleared)) => {
                 let tier = (cleared.tier != 0).then(|| event_tier(cleared.tier)).transpose()?;
                 ops.push(Op::Clear { tier });

@@ -73,6 +73,8 @@ pub struct Rank {
     cursor: Cursor,
     normalizer: Normalizer,
     incarnation: u64,
+    /// The batch before, in this life.
+    read_last: Option<u64>,
     connected: bool,
     last_event_ms: Option<u64>,
     last_event_engine_time: Option<f64>,
@@ -91,6 +93,7 @@ impl Rank {
             cursor: Cursor::new(*limits, endpoint.replay.is_some(), spec.engine == Engine::Sglang),
             normalizer: Normalizer::new(spec, limits),
             incarnation: 0,
+            read_last: None,
             connected: false,
             last_event_ms: None,
             last_event_engine_time: None,
@@ -250,24 +253,27 @@ impl Rank {
         match output {
             Output::Apply { seq, payload } => {
                 self.incarnation = self.cursor.incarnation();
-                let ops = self.read(now, seq, &payload);
-                out.push(RankOutput::Apply(OpBatch { sequence: Some(seq), ops }));
+                let batch = self.read(now, seq, &payload);
+                out.push(RankOutput::Apply(batch));
             }
             Output::Clear => {
                 if self.incarnation != self.cursor.incarnation() {
                     self.incarnation = self.cursor.incarnation();
                     self.normalizer.reset();
                 }
+                self.read_last = None;
                 let ops = vec![Op::Clear { tier: None }];
-                out.push(RankOutput::Apply(OpBatch { sequence: None, ops }));
+                out.push(RankOutput::Apply(OpBatch { ops, ..OpBatch::default() }));
             }
             Output::RequestReplay { request, from } => out.push(RankOutput::RequestReplay { request, from }),
             Output::CancelReplay => out.push(RankOutput::CancelReplay),
         }
     }
 
-    fn read(&mut self, now: Now, seq: u64, payload: &[u8]) -> Vec<Op> {
+    fn read(&mut self, now: Now, seq: u64, payload: &[u8]) -> OpBatch {
         let mut ops = Vec::new();
+        let lost_before = self.read_last.is_some_and(|last| seq > last.saturating_add(1));
+        self.read_last = Some(seq);
         self.last_event_ms = Some(now.unix_ms);
         let batch = match decode_batch_in(payload, &self.limits.decode, &mut self.room) {
             Ok(batch) => batch,
@@ -275,7 +281,7 @@ impl Rank {
                 self.counters.bump("undecodable_batches");
                 self.counters.bump(error.label());
                 self.cursor.content_lost(seq, "a batch could not be read");
-                return ops;
+                return OpBatch { sequence: Some(seq), published_at: None, ops, lost_before };
             }
         };
         self.counters.bump("batches");
@@ -284,6 +290,7 @@ impl Rank {
             self.counters.bump("rank_mismatch");
         }
         self.last_event_engine_time = batch.timestamp.or(self.last_event_engine_time);
+        let published_at = batch.timestamp;
         let effect = self.normalizer.normalize(&batch, &mut ops);
         if effect.cleared {
             self.cursor.cleared(seq);
@@ -291,6 +298,6 @@ impl Rank {
         if let Some(why) = effect.lost {
             self.cursor.content_lost(seq, why);
         }
-        ops
+        OpBatch { sequence: Some(seq), published_at, ops, lost_before }
     }
 }

@@ -81,7 +81,7 @@ impl RankLane {
     /// limit of memory (`limit_reached` above 0) the rank was cleared: the import failed and is to be given up. Until the last
     /// chunk is applied, answers about the rank are not the exported one's.
     pub async fn import(&self, chunk: Vec<Op>) -> Result<Applied, LaneError> {
-        self.apply(OpBatch { sequence: None, ops: chunk }).await
+        self.apply(OpBatch { ops: chunk, ..OpBatch::default() }).await.map(|(applied, _)| applied)
     }
 
     async fn export_step(&self, step: Box<Step>) -> Result<Box<Step>, LaneError> {

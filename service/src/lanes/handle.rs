@@ -50,10 +50,28 @@ impl LaneCounters {
 
 /// What a lane thread is asked to do.
 pub(super) enum Command {
-    Open { key: RankKey, generation: u64, reply: oneshot::Sender<Result<RankSlot, IndexError>> },
-    Close { slot: RankSlot, generation: u64, reply: oneshot::Sender<Result<Cleared, LaneError>> },
-    Apply { slot: RankSlot, generation: u64, batch: OpBatch, reply: oneshot::Sender<Result<Applied, LaneError>> },
-    Export { slot: RankSlot, generation: u64, step: Box<Step>, reply: oneshot::Sender<Result<Box<Step>, LaneError>> },
+    Open {
+        key: RankKey,
+        generation: u64,
+        reply: oneshot::Sender<Result<RankSlot, IndexError>>,
+    },
+    Close {
+        slot: RankSlot,
+        generation: u64,
+        reply: oneshot::Sender<Result<Cleared, LaneError>>,
+    },
+    Apply {
+        slot: RankSlot,
+        generation: u64,
+        batch: OpBatch,
+        reply: oneshot::Sender<Result<(Applied, OpBatch), LaneError>>,
+    },
+    Export {
+        slot: RankSlot,
+        generation: u64,
+        step: Box<Step>,
+        reply: oneshot::Sender<Result<Box<Step>, LaneError>>,
+    },
 }
 
 /// A sender into one lane's queue. Cheap to clone.
@@ -134,9 +152,9 @@ impl RankLane {
         self.generation
     }
 
-    /// Applies a batch after everything sent before, and says what it did. Waits while the queue is full. A caller that
-    /// stops waiting for the answer does not take the batch back.
-    pub async fn apply(&self, batch: OpBatch) -> Result<Applied, LaneError> {
+    /// Applies a batch after everything sent before; says what it did and gives the batch back. Waits while the queue is
+    /// full. A caller that stops waiting for the answer does not stop the batch.
+    pub async fn apply(&self, batch: OpBatch) -> Result<(Applied, OpBatch), LaneError> {
         let (reply, answer) = oneshot::channel();
         self.lane.send(Command::Apply { slot: self.slot, generation: self.generation, batch, reply }).await?;
         answer.await.map_err(|_| LaneError::Stopped)?

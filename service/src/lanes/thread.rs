@@ -130,7 +130,7 @@ impl LaneThread {
                     self.counters.ops.fetch_add(batch.ops.len() as u64, Ordering::Relaxed);
                     self.counters.limit_reached.fetch_add(applied.limit_reached, Ordering::Relaxed);
                 }
-                let _ = reply.send(applied);
+                let _ = reply.send(applied.map(|applied| (applied, batch)));
             }
             Command::Export { slot, generation, step, reply } => {
                 let gone_on = self.check(slot, generation).and_then(|()| {
@@ -166,7 +166,6 @@ mod tests {
 
     fn store(names: &[u64]) -> OpBatch {
         OpBatch {
-            sequence: None,
             ops: vec![Op::Store {
                 tier: Tier::Device,
                 parent: None,
@@ -174,6 +173,7 @@ mod tests {
                 contents: names.iter().map(|n| ContentHash(n + 100)).collect(),
                 kind: StoreKind::Copy,
             }],
+            ..OpBatch::default()
         }
     }
 
@@ -191,7 +191,7 @@ mod tests {
             spawn_lanes(lanes, LaneSettings { queue_batches_max: 4, look_ahead_batches: 2, spots: Vec::new() })
                 .unwrap();
         let first = handles[0].open(RankKey(0), 1).await.unwrap();
-        assert_eq!(first.apply(store(&[1, 2, 3])).await.unwrap().stored, 3);
+        assert_eq!(first.apply(store(&[1, 2, 3])).await.unwrap().0.stored, 3);
         assert_eq!(depth(&index, &[1, 2, 3]), 3);
         assert_eq!(first.close().await.unwrap().blocks, 3);
         assert_eq!(depth(&index, &[1, 2, 3]), 0);
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(first.apply(store(&[1])).await, Err(LaneError::Fenced { generation: 1 }));
         assert_eq!(first.close().await, Err(LaneError::Fenced { generation: 1 }));
         assert_eq!(depth(&index, &[1]), 0);
-        assert_eq!(second.apply(store(&[1])).await.unwrap().stored, 1);
+        assert_eq!(second.apply(store(&[1])).await.unwrap().0.stored, 1);
         assert_eq!(LaneCounters::read(&handles[0].counters().fenced), 3);
 
         drop((first, second, handles));
@@ -216,8 +216,8 @@ mod tests {
             let (handles, threads) = spawn_lanes(lanes, settings).unwrap();
             let rank = handles[0].open(RankKey(0), 1).await.unwrap();
             let remove = |name| OpBatch {
-                sequence: None,
                 ops: vec![Op::Remove { tier: Tier::Device, names: vec![EngineHash(name)] }],
+                ..OpBatch::default()
             };
             let (a, b, c, d, e) = tokio::join!(
                 rank.apply(store(&[1, 2, 3])),
@@ -226,8 +226,8 @@ mod tests {
                 rank.apply(store(&[1, 2, 3])),
                 rank.apply(remove(2)),
             );
-            assert_eq!((a.unwrap().stored, b.unwrap().removed, c.unwrap().unknown_removals), (3, 1, 1));
-            assert_eq!((d.unwrap().stored, e.is_ok()), (1, true));
+            assert_eq!((a.unwrap().0.stored, b.unwrap().0.removed, c.unwrap().0.unknown_removals), (3, 1, 1));
+            assert_eq!((d.unwrap().0.stored, e.is_ok()), (1, true));
             assert_eq!(depth(&index, &[1, 2, 3]), 3, "block 2 has a copy left");
             drop((rank, handles));
             threads.into_iter().for_each(|t| t.join().unwrap());
@@ -253,7 +253,7 @@ mod tests {
         });
         batch.ops.push(Op::Remove { tier: Tier::Device, names: vec![EngineHash(404)] });
         batch.ops.extend(store(&[2]).ops);
-        let applied = rank.apply(batch).await.unwrap();
+        let (applied, _) = rank.apply(batch).await.unwrap();
         assert_eq!((applied.self_parent, applied.unknown_removals, applied.stored), (1, 1, 2));
         assert_eq!(depth(&index, &[2]), 1);
     }

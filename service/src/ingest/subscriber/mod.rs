@@ -37,6 +37,12 @@ pub trait RankSink: Send {
 
     /// Takes a snapshot of the rank's status. Called at every change of trust, otherwise now and then while events come.
     fn publish(&mut self, status: RankStatus);
+
+    /// Takes what is believed of everything applied so far, after every step that may have changed it. Without a relay
+    /// behind it, nobody has to know.
+    fn settled(&mut self, trust: Trust) {
+        let _ = trust;
+    }
 }
 
 /// The sink takes nothing any more: the rank was removed, or the service stops.
@@ -132,6 +138,7 @@ impl<S: RankSink> Follower<S> {
                 RankOutput::RequestReplay { request, from } => self.ask(request, from),
             }
         }
+        self.sink.settled(self.rank.trust());
         // Ended tasks are taken out, so that the set stays as small as what runs.
         while self.replays.try_join_next().is_some() {}
         Ok(())

@@ -1,0 +1,80 @@
+//! `[relay]`: what was written, and what comes of it.
+
+use super::raw::ConfigError;
+use crate::relay::RelayLimits;
+use crate::relay::snapshot::SnapshotLimits;
+use serde::{Deserialize, Serialize};
+
+/// `[relay]`: as [`RelayLimits`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "each setting is documented at `RelayLimits` and `SnapshotLimits`")]
+pub struct RawRelay {
+    pub history_batches_max: usize,
+    pub history_bytes_max: u64,
+    pub bytes_max: u64,
+    pub subscribers_max: usize,
+    pub snapshots_in_flight_max: usize,
+    pub snapshot_blocks_max: usize,
+    pub snapshot_bytes_max: usize,
+}
+
+impl Default for RawRelay {
+    fn default() -> Self {
+        let relay = RelayLimits::default();
+        Self {
+            history_batches_max: relay.history_batches_max,
+            history_bytes_max: relay.history_bytes_max,
+            bytes_max: relay.bytes_max,
+            subscribers_max: relay.subscribers_max,
+            snapshots_in_flight_max: relay.snapshots_in_flight_max,
+            snapshot_blocks_max: relay.snapshot.blocks_max,
+            snapshot_bytes_max: relay.snapshot.bytes_max,
+        }
+    }
+}
+
+impl RawRelay {
+    /// The limits, each in its range. A history of 0 batches or bytes is allowed: every subscription is then a snapshot, and
+    /// ends with the next batch.
+    pub(super) fn resolve(&self) -> Result<RelayLimits, ConfigError> {
+        let at_least_1 = |setting: &str, value: usize| match value {
+            0 => Err(ConfigError::Value { setting: setting.into(), reason: "at least 1".into() }),
+            value => Ok(value),
+        };
+        Ok(RelayLimits {
+            history_batches_max: self.history_batches_max,
+            history_bytes_max: self.history_bytes_max,
+            bytes_max: self.bytes_max,
+            // Tokio's semaphores count to about 2^61: more subscriptions than that are not to be had anyway.
+            subscribers_max: self.subscribers_max.min(1 << 32),
+            snapshots_in_flight_max: at_least_1("relay.snapshots_in_flight_max", self.snapshots_in_flight_max)?
+                .min(1 << 32),
+            snapshot: SnapshotLimits {
+                blocks_max: at_least_1("relay.snapshot_blocks_max", self.snapshot_blocks_max)?,
+                bytes_max: at_least_1("relay.snapshot_bytes_max", self.snapshot_bytes_max)?,
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_the_limits_own() {
+        assert_eq!(RawRelay::default().resolve().unwrap(), RelayLimits::default());
+    }
+
+    #[test]
+    fn what_cannot_be_zero_is_named() {
+        for (raw, expected) in [
+            (RawRelay { snapshots_in_flight_max: 0, ..RawRelay::default() }, "relay.snapshots_in_flight_max"),
+            (RawRelay { snapshot_blocks_max: 0, ..RawRelay::default() }, "relay.snapshot_blocks_max"),
+            (RawRelay { snapshot_bytes_max: 0, ..RawRelay::default() }, "relay.snapshot_bytes_max"),
+        ] {
+            assert!(raw.resolve().unwrap_err().to_string().contains(expected));
+        }
+    }
+}
