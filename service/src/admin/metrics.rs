@@ -64,6 +64,7 @@ impl Collector for MetricSources {
         self.encode_index(&mut out)?;
         self.encode_lanes(&mut out)?;
         self.encode_placement(&mut out)?;
+        self.encode_relay(&mut out)?;
         encode_ranks(&self.fleet.view(), &mut out)
     }
 }
@@ -117,6 +118,24 @@ impl MetricSources {
         let lookups = self.facts.lookup_threads().into_iter().filter(|p: &Pinned| p.is_refused()).count() as u64;
         let pins = [([("thread", "lane")], lanes), ([("thread", "lookup")], lookups)];
         out.gauges("threads_not_pinned", "Threads whose pin to a core the system refused", pins.into_iter())
+    }
+
+    fn encode_relay(&self, out: &mut Series<'_, '_>) -> fmt::Result {
+        let relay = self.fleet.relay();
+        out.gauge("relay_bytes", "Bytes of the histories of all ranks", relay.bytes())?;
+        out.gauge("relay_bytes_max", "Most bytes that they may take", relay.limits().bytes_max)?;
+        out.gauge("relay_subscribers", "Open subscriptions", relay.subscribers() as u64)?;
+        out.counter("relay_snapshots", "States of a rank that subscribers were given", relay.snapshots())?;
+        out.counter("relay_cut_off", "Subscriptions that the history moved past", relay.cut_off())?;
+        let view = self.fleet.view();
+        let ranks: Vec<_> = view
+            .ranks()
+            .map(|r| ([("worker", r.worker.to_string()), ("rank", r.rank.to_string())], r.relay.status()))
+            .collect();
+        let batches = ranks.iter().map(|(labels, status)| (labels.clone(), status.batches as u64));
+        out.gauges("rank_history_batches", "Batches that the rank's history keeps", batches)?;
+        let gone = ranks.iter().map(|(labels, status)| (labels.clone(), status.gone));
+        out.counters("rank_history_gone", "Batches that went out of the rank's history", gone)
     }
 
     fn encode_lanes(&self, out: &mut Series<'_, '_>) -> fmt::Result {

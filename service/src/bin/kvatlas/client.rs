@@ -21,7 +21,7 @@ pub(crate) struct ClientArgs {
     /// The service.
     #[arg(long, env = "KVATLAS_ENDPOINT", default_value = "http://127.0.0.1:50071")]
     endpoint: String,
-    /// Seconds that a call may take.
+    /// Seconds that connecting and, except for streams, a call may take.
     #[arg(long, default_value_t = 10.0)]
     timeout: f64,
     /// JSON instead of a table.
@@ -31,10 +31,20 @@ pub(crate) struct ClientArgs {
 
 impl ClientArgs {
     pub(crate) async fn channel(&self) -> Result<Channel, Box<dyn Error>> {
+        self.connect(true).await
+    }
+
+    /// A channel whose calls may take as long as they like.
+    pub(crate) async fn stream_channel(&self) -> Result<Channel, Box<dyn Error>> {
+        self.connect(false).await
+    }
+
+    async fn connect(&self, limited: bool) -> Result<Channel, Box<dyn Error>> {
         let timeout = Duration::try_from_secs_f64(self.timeout)?;
         let address =
             if self.endpoint.contains("://") { self.endpoint.clone() } else { format!("http://{}", self.endpoint) };
-        let endpoint = Endpoint::from_shared(address)?.timeout(timeout).connect_timeout(timeout);
+        let endpoint = Endpoint::from_shared(address)?.connect_timeout(timeout);
+        let endpoint = if limited { endpoint.timeout(timeout) } else { endpoint };
         let mut refusals = 0;
         loop {
             match endpoint.connect().await {

@@ -2,6 +2,7 @@
 
 mod client;
 mod demo;
+mod events;
 mod lookup;
 mod prompt;
 mod serve;
@@ -35,6 +36,8 @@ enum Command {
     Explain(lookup::ExplainArgs),
     /// The workers and how far each rank can be believed.
     Workers(show::WorkersArgs),
+    /// What is applied for one rank, as it happens: its state or a cursor first, then every batch.
+    Events(events::EventsArgs),
     /// What the service knows, in figures.
     Status(show::StatusArgs),
 }
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
             Command::Lookup(args) => lookup::lookup(args).await,
             Command::Explain(args) => lookup::explain(args).await,
             Command::Workers(args) => show::workers(args).await,
+            Command::Events(args) => events::events(args).await,
             Command::Status(args) => show::status(args).await,
         }
     });
