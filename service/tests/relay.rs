@@ -1,4 +1,5 @@
 //! `EventService.Subscribe` over real sockets: a copy that is fed by it answers like the original.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
 
