@@ -7,7 +7,7 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::io::{Read, Seek, SeekFrom};
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 /// Accounts there are; 0 is everything that is no index.
@@ -64,39 +64,81 @@ pub fn heap(account: usize) -> u64 {
     BYTES[account].load(Ordering::Relaxed).max(0) as u64
 }
 
-/// Address ranges that are reserved without being backed, as the system lists them.
+/// Address ranges that are reserved without being backed. Known by their addresses: the system joins neighbouring ranges in
+/// its list, so that an index's ranges may end up in one entry with another's.
 #[derive(Clone, Debug, Default)]
 pub struct Reserved {
-    starts: BTreeSet<u64>,
+    /// First and last-but-one address of each, in order, apart from each other.
+    ranges: Vec<(u64, u64)>,
 }
 
 /// Reserved ranges below this are not an arena's.
 const ARENA_BYTES_MIN: u64 = 1 << 20;
+/// Bytes of a page as `/proc/self/pagemap` counts them.
+const PAGE: u64 = 4096;
+/// Bytes of its entry for a page.
+const ENTRY: u64 = 8;
 
 impl Reserved {
     /// The ranges at this moment; none where the system does not tell (`/proc/self/smaps`).
     pub fn now() -> Self {
-        Self { starts: ranges().into_iter().map(|range| range.start).collect() }
+        Self { ranges: large_ranges().into_iter().map(|range| (range.start, range.end)).collect() }
     }
 
-    /// The ranges that came since `before`.
+    /// The addresses that were reserved since `before`.
     pub fn since(&self, before: &Reserved) -> Reserved {
-        Reserved { starts: self.starts.difference(&before.starts).copied().collect() }
+        let mut ranges = Vec::new();
+        for &(first, end) in &self.ranges {
+            let mut start = first;
+            for &(from, to) in before.ranges.iter().filter(|&&(from, to)| from < end && first < to) {
+                if start < from {
+                    ranges.push((start, from));
+                }
+                start = to.max(start);
+            }
+            if start < end {
+                ranges.push((start, end));
+            }
+        }
+        Reserved { ranges }
     }
 
     /// Bytes of memory that these ranges use by now.
     pub fn resident(&self) -> u64 {
-        ranges().into_iter().filter(|range| self.starts.contains(&range.start)).map(|range| range.resident).sum()
+        let mut bytes = 0;
+        for range in large_ranges().into_iter().filter(|range| range.resident > 0) {
+            for &(start, end) in self.ranges.iter().filter(|&&(start, end)| start < range.end && range.start < end) {
+                bytes += match (start.max(range.start), end.min(range.end)) {
+                    whole if whole == (range.start, range.end) => range.resident,
+                    (start, end) => present(start, end).unwrap_or(0),
+                };
+            }
+        }
+        bytes
     }
+}
+
+/// Bytes of the pages between two addresses that are in memory or swapped out.
+fn present(start: u64, end: u64) -> std::io::Result<u64> {
+    let mut map = std::fs::File::open("/proc/self/pagemap")?;
+    map.seek(SeekFrom::Start(start / PAGE * ENTRY))?;
+    let mut entries = std::io::BufReader::with_capacity(1 << 16, map).take((end - start) / PAGE * ENTRY);
+    let (mut entry, mut pages) = ([0; ENTRY as usize], 0);
+    while entries.read_exact(&mut entry).is_ok() {
+        // Bit 63: in memory; bit 62: swapped out.
+        pages += u64::from(u64::from_le_bytes(entry) >> 62 != 0);
+    }
+    Ok(pages * PAGE)
 }
 
 struct Range {
     start: u64,
+    end: u64,
     resident: u64,
 }
 
 /// Large anonymous ranges with their resident bytes.
-fn ranges() -> Vec<Range> {
+fn large_ranges() -> Vec<Range> {
     let text = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
     let mut all: Vec<Range> = Vec::new();
     let mut large = false;
@@ -107,7 +149,7 @@ fn ranges() -> Vec<Range> {
             let (start, end) = (number(start), number(end));
             large = end - start >= ARENA_BYTES_MIN && line.split_whitespace().count() == 5;
             if large {
-                all.push(Range { start, resident: 0 });
+                all.push(Range { start, end, resident: 0 });
             }
         } else if first == "Rss:" && large {
             let kilobytes = line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok());
@@ -135,5 +177,17 @@ mod tests {
         // SAFETY: the pointer is of this allocator and layout.
         charge(7, || unsafe { allocator.dealloc(pointer, layout) });
         assert_eq!(heap(7), 0);
+    }
+
+    #[test]
+    fn what_was_reserved_since_is_known_by_its_addresses() {
+        let of = |ranges: &[(u64, u64)]| Reserved { ranges: ranges.to_vec() };
+        let since = |now: &[(u64, u64)], before: &[(u64, u64)]| of(now).since(&of(before)).ranges;
+        assert_eq!(since(&[(10, 20), (40, 50)], &[]), [(10, 20), (40, 50)]);
+        assert_eq!(since(&[(10, 20), (40, 50)], &[(10, 20)]), [(40, 50)]);
+        // Joined with what was there, below, above and on both sides.
+        assert_eq!(since(&[(10, 30)], &[(10, 20)]), [(20, 30)]);
+        assert_eq!(since(&[(0, 20)], &[(10, 20)]), [(0, 10)]);
+        assert_eq!(since(&[(0, 50)], &[(10, 20), (30, 35)]), [(0, 10), (20, 30), (35, 50)]);
     }
 }
