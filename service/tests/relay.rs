@@ -143,7 +143,8 @@ async fn a_copy_made_of_the_history_answers_like_the_original() {
 
 #[tokio::test]
 async fn a_copy_made_of_the_state_answers_like_the_original() {
-    let (relayed, _running) = original_and_copy(1).await;
+    // Room for what comes later, which nobody waits for, and not for what was before.
+    let (relayed, _running) = original_and_copy(2).await;
     let parts: Vec<_> = relayed.iter().filter_map(|m| Some((m.snapshot?, m.batch.as_ref()?))).collect();
     assert!(parts.len() > 1, "{relayed:?}");
     assert!(parts.iter().enumerate().all(|(i, (part, batch))| {
@@ -287,6 +288,28 @@ async fn a_subscriber_that_does_not_read_is_cut_off_and_costs_no_memory() {
         assert!(running.fleet().relay().bytes() <= 64 << 10);
         assert!(sequence < 100_000, "never cut off");
     }
+    assert_eq!(end_of(&mut stuck).await.code(), Code::DataLoss);
+}
+
+#[tokio::test]
+async fn a_snapshot_that_nobody_reads_makes_room_for_another() {
+    let mut raw = with_history(0);
+    raw.relay.snapshots_in_flight_max = 1;
+    raw.relay.snapshot_stall_max_ms = 50;
+    raw.index.blocks_max = 1 << 20;
+    let running = run(raw).await;
+    let mut clients = clients(&running).await;
+    clients.register(spec(WORKER)).await.unwrap();
+    // 204,800 blocks in parts of 512, 3 MB: more than the queue and the connection take.
+    let chains = (0..400_u32).map(|chain| {
+        let ids = (0..4 * 512).map(|token| chain * 4096 + token).collect();
+        batch(WORKER, u64::from(chain), vec![stored(None, u64::from(chain) * 1000, ids)])
+    });
+    clients.apply(chains.collect()).await.unwrap();
+    let mut stuck = subscribe(&mut clients, None).await.unwrap();
+    let mut other = common::clients(&running).await;
+    let mut read = subscribe(&mut other, None).await.unwrap();
+    read_to(&mut read, 399, proto::Trust::Exact).await;
     assert_eq!(end_of(&mut stuck).await.code(), Code::DataLoss);
 }
 

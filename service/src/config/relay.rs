@@ -4,8 +4,9 @@ use super::raw::ConfigError;
 use crate::relay::RelayLimits;
 use crate::relay::snapshot::SnapshotLimits;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
-/// `[relay]`: as [`RelayLimits`].
+/// `[relay]`: as [`RelayLimits`], durations in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "each setting is documented at `RelayLimits` and `SnapshotLimits`")]
@@ -15,6 +16,7 @@ pub struct RawRelay {
     pub bytes_max: u64,
     pub subscribers_max: usize,
     pub snapshots_in_flight_max: usize,
+    pub snapshot_stall_max_ms: u64,
     pub snapshot_blocks_max: usize,
     pub snapshot_bytes_max: usize,
 }
@@ -28,6 +30,7 @@ impl Default for RawRelay {
             bytes_max: relay.bytes_max,
             subscribers_max: relay.subscribers_max,
             snapshots_in_flight_max: relay.snapshots_in_flight_max,
+            snapshot_stall_max_ms: relay.snapshot_stall_max.as_millis() as u64,
             snapshot_blocks_max: relay.snapshot.blocks_max,
             snapshot_bytes_max: relay.snapshot.bytes_max,
         }
@@ -50,6 +53,7 @@ impl RawRelay {
             subscribers_max: self.subscribers_max.min(1 << 32),
             snapshots_in_flight_max: at_least_1("relay.snapshots_in_flight_max", self.snapshots_in_flight_max)?
                 .min(1 << 32),
+            snapshot_stall_max: Duration::from_millis(self.snapshot_stall_max_ms),
             snapshot: SnapshotLimits {
                 blocks_max: at_least_1("relay.snapshot_blocks_max", self.snapshot_blocks_max)?,
                 bytes_max: at_least_1("relay.snapshot_bytes_max", self.snapshot_bytes_max)?,

@@ -94,7 +94,10 @@ impl EventService for EventApi {
         let start = relayed::start(&request)?;
         let view = self.fleet.view();
         let rank = view.rank(&request.worker, request.rank).map_err(ServiceError::from)?;
-        let subscription = rank.relay.subscribe(&rank.lane, start).await.map_err(ServiceError::from)?;
+        let subscription = tokio::select! {
+            begun = rank.relay.subscribe(&rank.lane, start) => begun.map_err(ServiceError::from)?,
+            () = self.admission.closing().cancelled() => return Err(ServiceError::Draining.into()),
+        };
         let (sender, items) = mpsc::channel(relayed::queue_len(&self.limits));
         tokio::spawn(relayed::relay(rank.clone(), subscription, self.admission.clone(), sender));
         Ok(Response::new(ReceiverStream::new(items)))

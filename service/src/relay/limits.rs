@@ -3,6 +3,7 @@
 use super::snapshot::SnapshotLimits;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bounds of the relay. Reaching one is a status for the subscriber that it concerns, and visible in the metrics.
@@ -18,6 +19,8 @@ pub struct RelayLimits {
     pub subscribers_max: usize,
     /// Snapshots on their way to subscribers at once: each is held in memory until it was sent.
     pub snapshots_in_flight_max: usize,
+    /// Time that a subscriber may take for one chunk of its snapshot; then it is cut off, and the room is another's.
+    pub snapshot_stall_max: Duration,
     /// Chunks of a snapshot.
     pub snapshot: SnapshotLimits,
 }
@@ -30,6 +33,7 @@ impl Default for RelayLimits {
             bytes_max: 1 << 30,
             subscribers_max: 4096,
             snapshots_in_flight_max: 4,
+            snapshot_stall_max: Duration::from_secs(10),
             snapshot: SnapshotLimits::default(),
         }
     }

@@ -6,6 +6,7 @@ use crate::ingest::Trust;
 use crate::ops::Op;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 /// Why a subscription ended. After each but the first, another one from the start gives the rank's state.
@@ -118,6 +119,17 @@ impl Subscription {
                 return Err(End::Removed);
             }
         }
+    }
+
+    /// Gives the subscription up: its reader takes too long for a part of a snapshot.
+    pub fn cut_off(self) -> End {
+        self.relay.shared().note_cut_off();
+        End::Slow
+    }
+
+    /// Time that a reader may take for an item. `None`: as long as it likes, since nothing waits for it.
+    pub fn patience(&self, item: &Item) -> Option<Duration> {
+        matches!(item, Item::Snapshot { .. }).then(|| self.relay.shared().limits().snapshot_stall_max)
     }
 
     /// The next item, if there is one now.
