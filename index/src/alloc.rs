@@ -1,7 +1,8 @@
 //! Who owns which granule, run id and holder block: free lists behind one short lock of the shard.
 //!
 //! A granule is eight positions. Pages of 64 granules carry one bitmap word of free granules; pages are binned by their
-//! longest free stretch, so an allocation takes the tightest page that fits, and freed neighbours coalesce by themselves.
+//! longest free stretch, so an allocation takes the tightest page that fits, and freed neighbours coalesce by themselves. The
+//! bins are lists that go through the pages, so a page changes its bin without asking the heap for anything.
 //! Each lane has a small stock in front of them, of what it freed last (still in its cache) and of run ids taken in groups.
 
 use crate::config::IndexConfig;
@@ -12,19 +13,25 @@ use crate::sync::Mutex;
 pub(crate) const GRANULE: u32 = 8;
 const PAGE: u32 = 64;
 
+#[derive(Clone, Copy)]
 struct Page {
     /// A set bit is a free granule.
     free: u64,
     /// Longest free stretch: the bin this page is in; 0 is in no bin.
     bin: u32,
-    /// Place inside the bin.
-    place: u32,
+    /// Its neighbours in the bin: the one that came after it, and the one that was there before; `NO_PAGE` at the ends.
+    younger: u32,
+    older: u32,
 }
+
+/// No page: the end of a bin.
+const NO_PAGE: u32 = u32::MAX;
 
 /// The granule allocator.
 pub(crate) struct Granules {
     pages: Vec<Page>,
-    bins: Vec<Vec<u32>>,
+    /// The page that came last, by bin.
+    bins: [u32; PAGE as usize + 1],
     pages_max: u32,
     live: u64,
 }
@@ -45,7 +52,7 @@ fn mask(at: u32, count: u32) -> u64 {
 
 impl Granules {
     fn new(blocks_max: u32) -> Self {
-        let bins = (0..=PAGE).map(|_| Vec::new()).collect();
+        let bins = [NO_PAGE; PAGE as usize + 1];
         let mut granules = Self { pages: Vec::new(), bins, pages_max: blocks_max.div_ceil(GRANULE * PAGE), live: 0 };
         granules.add_page();
         // Position 0 is the root's, so granule 0 is never handed out.
@@ -56,44 +63,46 @@ impl Granules {
 
     fn add_page(&mut self) {
         let id = self.pages.len() as u32;
-        self.pages.push(Page { free: u64::MAX, bin: 0, place: 0 });
+        self.pages.push(Page { free: u64::MAX, bin: 0, younger: NO_PAGE, older: NO_PAGE });
         self.rebin(id);
     }
 
     fn rebin(&mut self, id: u32) {
-        let page = &self.pages[id as usize];
-        let (old, place) = (page.bin, page.place);
-        let bin = longest_stretch(page.free);
+        let Page { free, bin: old, younger, older } = self.pages[id as usize];
+        let bin = longest_stretch(free);
         if bin == old {
             return;
         }
         if old > 0 {
-            let list = &mut self.bins[old as usize];
-            list.swap_remove(place as usize);
-            if let Some(&moved) = list.get(place as usize) {
-                self.pages[moved as usize].place = place;
+            match self.pages.get_mut(younger as usize) {
+                Some(page) => page.older = older,
+                None => self.bins[old as usize] = older,
+            }
+            if let Some(page) = self.pages.get_mut(older as usize) {
+                page.younger = younger;
             }
         }
-        let place = self.bins[bin as usize].len() as u32;
+        let mut first = NO_PAGE;
         if bin > 0 {
-            self.bins[bin as usize].push(id);
+            first = std::mem::replace(&mut self.bins[bin as usize], id);
+            if let Some(page) = self.pages.get_mut(first as usize) {
+                page.younger = id;
+            }
         }
-        let page = &mut self.pages[id as usize];
-        (page.bin, page.place) = (bin, place);
+        self.pages[id as usize] = Page { free, bin, younger: NO_PAGE, older: first };
     }
 
     /// The first of `count` (1..=64) granules in a row, or `None` when the limit is reached.
     fn take(&mut self, count: u32) -> Option<u32> {
         debug_assert!((1..=PAGE).contains(&count));
-        let bin = match (count..=PAGE).find(|&b| !self.bins[b as usize].is_empty()) {
-            Some(bin) => bin,
+        let id = match (count..=PAGE).map(|bin| self.bins[bin as usize]).find(|&id| id != NO_PAGE) {
+            Some(id) => id,
             None if (self.pages.len() as u32) < self.pages_max => {
                 self.add_page();
-                PAGE
+                self.bins[PAGE as usize]
             }
             None => return None,
         };
-        let id = *self.bins[bin as usize].last().expect("the bin was found non-empty");
         let free = self.pages[id as usize].free;
         // Bit i of `starts`: `count` free granules begin at i.
         let (mut starts, mut have) = (free, 1);
@@ -481,7 +490,12 @@ mod tests {
             assert_eq!(granules.live, held.iter().map(|h| u64::from(h.1)).sum::<u64>());
         }
         held.drain(..).for_each(|(first, count)| granules.give(first, count));
-        assert_eq!(granules.bins[PAGE as usize].len(), 3, "whole pages, but for the root's");
+        let mut whole: Vec<u32> = vec![granules.bins[PAGE as usize]];
+        while let Some(page) = granules.pages.get(whole[whole.len() - 1] as usize) {
+            assert_eq!(page.bin, PAGE);
+            whole.push(page.older);
+        }
+        assert_eq!(whole.len() - 1, 3, "whole pages, but for the root's");
     }
 
     #[test]

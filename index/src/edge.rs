@@ -35,6 +35,8 @@ const WORDS: usize = SLOTS + 1;
 const BUCKETS_MIN: u32 = if cfg!(loom) { 2 } else { 8 };
 /// Homes that one step moves: about twenty links, a microsecond or two.
 const STEP_BUCKETS: u32 = if cfg!(loom) { 1 } else { 4 };
+/// Links of a step for which there is memory from the beginning: more only where buckets overflow far.
+const STEP_LINKS: usize = 8 * SLOTS * STEP_BUCKETS as usize;
 /// Buckets whose memory is given back together (64 KiB: a few microseconds).
 const CHUNK_BUCKETS: u32 = 1024;
 const ID_BITS: u32 = 26;
@@ -183,7 +185,7 @@ impl Edge {
             directory: AtomicU64::new(0),
             lanes: (0..lanes).map(|_| CachePadded::new(Mutex::new(()))).collect(),
             len: AtomicU64::new(0),
-            step: Mutex::new(Vec::new()),
+            step: Mutex::new(Vec::with_capacity(STEP_LINKS)),
         })
     }
 

@@ -86,10 +86,11 @@ impl BuildHasher for HashKey {
 /// A map of a lane's own, with keyed hashing.
 pub(crate) type IntMap<K, V> = hashbrown::HashMap<K, V, HashKey>;
 
-/// Gives a map's memory back when entries went, with a gap to the next growth so that it does not flap.
-pub(crate) fn shrink<K: Eq + std::hash::Hash, V>(map: &mut IntMap<K, V>) {
-    if map.capacity() > 64 && map.len() < map.capacity() / 4 {
-        map.shrink_to_fit();
+/// Gives a map's memory back when entries went, with a gap to the next growth so that it does not flap; all but room for `kept`
+/// entries, which stays. Up to half as many come and go without the heap, once the room is there.
+pub(crate) fn shrink<K: Eq + std::hash::Hash, V>(map: &mut IntMap<K, V>, kept: usize) {
+    if map.capacity() > kept && map.len() < map.capacity() / 4 {
+        map.shrink_to(kept);
     }
 }
 

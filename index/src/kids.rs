@@ -10,6 +10,9 @@ use crate::layout::{Arena, ROOT};
 use crate::sync::{Mutex, Ordering};
 
 const STRIPES: usize = 16;
+/// Counts that a stripe has room for from the beginning (9 KiB), so that branches which come and go, half as many at once, ask
+/// the heap for nothing: a map may grow to twice its contents where they change.
+const KEPT: usize = 896;
 
 /// The counts of positions with more than one child.
 pub(crate) struct Kids {
@@ -23,7 +26,7 @@ fn place(position: u32) -> (u32, u8) {
 
 impl Kids {
     pub fn new(key: HashKey) -> Self {
-        Self { several: (0..STRIPES).map(|_| Mutex::new(IntMap::with_hasher(key))).collect() }
+        Self { several: (0..STRIPES).map(|_| Mutex::new(IntMap::with_capacity_and_hasher(KEPT, key))).collect() }
     }
 
     fn stripe(&self, position: u32) -> &Mutex<IntMap<u32, u32>> {
@@ -74,7 +77,7 @@ impl Kids {
             Some(count) if *count > 2 => *count -= 1,
             Some(_) => {
                 several.remove(&position);
-                shrink(&mut several);
+                shrink(&mut several, KEPT);
             }
             None => {
                 let (granule, bit) = place(position);

@@ -1,5 +1,6 @@
 //! One holder's part of a run changes, under the run's LOCK.
 
+use super::image::Drafts;
 use super::tree::{self, Blocks};
 use super::{Place, Seat, bit_of, by_cut, by_slot, entry_of, of_slot_key, page_bit, page_of};
 use crate::error::IndexError;
@@ -33,6 +34,7 @@ impl Shard {
     /// Taking a holder out needs none.
     pub(crate) fn set_cut(
         &self,
+        drafts: &mut Drafts,
         lock: &mut Locked<'_>,
         header: Header<'_>,
         f: &mut Fields,
@@ -40,7 +42,7 @@ impl Shard {
     ) -> Result<(), IndexError> {
         debug_assert!(entry.cut <= f.len);
         if f.set_form() {
-            return self.change(lock, header, f, entry);
+            return self.change(drafts, lock, header, f, entry);
         }
         let words = header.holder_words();
         match entry_of(words, entry.slot) {
@@ -48,7 +50,7 @@ impl Shard {
             None if entry.cut == 0 => {}
             None => match (0..INLINE).find(|&i| half(words, i) == 0) {
                 Some(i) => store_half(words, i, entry.pack()),
-                None => return self.rewrite(lock, header, f, entry),
+                None => return self.rewrite(drafts, lock, header, f, entry),
             },
         }
         Ok(())
@@ -58,6 +60,7 @@ impl Shard {
     #[inline]
     pub(crate) fn set_cut_at(
         &self,
+        drafts: &mut Drafts,
         lock: &mut Locked<'_>,
         header: Header<'_>,
         f: &mut Fields,
@@ -70,10 +73,10 @@ impl Shard {
             return Ok(());
         }
         if !f.set_form() || f.flags & CROWD != 0 || !self.change_set(lock, header, f, entry, seat) {
-            return self.set_cut(lock, header, f, entry);
+            return self.set_cut(drafts, lock, header, f, entry);
         }
         if entry.cut == 0 && f.holders <= INLINE_AGAIN {
-            self.tidy(lock, header, f);
+            self.tidy(drafts, lock, header, f);
         }
         Ok(())
     }
@@ -116,6 +119,7 @@ impl Shard {
 
     fn change(
         &self,
+        drafts: &mut Drafts,
         lock: &mut Locked<'_>,
         header: Header<'_>,
         f: &mut Fields,
@@ -132,10 +136,10 @@ impl Shard {
                 f.holders = if entry.cut == 0 { f.holders - 1 } else { f.holders + 1 };
                 header.store_size(f);
             }
-            _ => self.change_keys(lock, header, f, entry, &old, &new)?,
+            _ => self.change_keys(drafts, lock, header, f, entry, (&old, &new))?,
         }
         match (old, new) {
-            (_, Place::Nowhere) => self.tidy(lock, header, f),
+            (_, Place::Nowhere) => self.tidy(drafts, lock, header, f),
             (Place::Bit(..), _) => self.drop_empty_pages(lock, header, f),
             (_, Place::Key(_)) if entry.cut == f.len && f.flags & CROWD != 0 => self.open_page(lock, header, f, entry),
             _ => {}
@@ -162,12 +166,12 @@ impl Shard {
     /// A change in which keys come, go or move: in one odd window.
     fn change_keys(
         &self,
+        drafts: &mut Drafts,
         lock: &mut Locked<'_>,
         header: Header<'_>,
         f: &mut Fields,
         entry: Entry,
-        old: &Place<'_>,
-        new: &Place<'_>,
+        (old, new): (&Place<'_>, &Place<'_>),
     ) -> Result<(), IndexError> {
         let crowd = f.flags & CROWD != 0;
         let (mut cuts, mut slots) = self.roots(f);
@@ -175,7 +179,7 @@ impl Shard {
         let mut spare = Blocks::none();
         if matches!(new, Place::Key(_)) && !exchange {
             if !crowd && self.keys(f) == tree::KEYS {
-                return self.rewrite(lock, header, f, entry);
+                return self.rewrite(drafts, lock, header, f, entry);
             }
             let mut needed = tree::blocks_needed(&self.arena, cuts, by_cut(entry));
             if crowd {
@@ -258,7 +262,7 @@ impl Shard {
     }
 
     /// After a holder went: a smaller form where that pays. A larger one than needed stays where no block is left for it.
-    fn tidy(&self, lock: &mut Locked<'_>, header: Header<'_>, f: &mut Fields) {
+    fn tidy(&self, drafts: &mut Drafts, lock: &mut Locked<'_>, header: Header<'_>, f: &mut Fields) {
         self.drop_empty_pages(lock, header, f);
         let small = f.flags & CROWD != 0
             && self.pages(f).next().is_none()
@@ -266,7 +270,7 @@ impl Shard {
             && self.keys(f) <= CROWD_NO_MORE as usize;
         if f.holders <= INLINE_AGAIN || small {
             let after = *f;
-            let _ = self.replace_same(lock, header, f, after);
+            let _ = self.replace_same(drafts, lock, header, f, after);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::change::WORTH_A_PAGE;
 use super::tree;
-use super::{bit_of, by_cut, by_slot, page_bit, page_of};
+use super::{bit_of, by_cut, by_slot, of_cut_key, page_bit, page_of};
 use crate::error::IndexError;
 use crate::layout::{CROWD, Entry, Fields, HEADER_SLOTS, Header, INLINE, PAGE_WORDS, SET_FORM};
 use crate::shard::Shard;
@@ -17,56 +17,77 @@ struct Image {
     words: [u64; PAGE_WORDS],
 }
 
-/// What goes where in a set form.
+/// Memory in which a lane builds coverages: once it is large enough, building asks for none.
 #[derive(Default)]
+pub(crate) struct Drafts {
+    /// All holders of a run that is rewritten.
+    holders: Vec<Entry>,
+    /// Keys by cutoff or by slot, ascending.
+    keys: Vec<u32>,
+    /// Full holders that become bits of pages, page by page.
+    paged: Vec<(u32, Entry)>,
+    /// Holder blocks for the new coverage, and those of the old one.
+    new_blocks: Vec<u32>,
+    old_blocks: Vec<u32>,
+    /// One level of a tree.
+    level: Vec<(u32, u32)>,
+}
+
+/// What goes where in a set form, but for the keys and the paged holders, which are in the drafts.
 struct Plan {
     words: [u64; PAGE_WORDS],
-    /// By cutoff.
-    keys: Vec<Entry>,
-    /// Full holders that become bits of pages, page by page.
-    pages: Vec<(u32, Vec<Entry>)>,
     holders: u32,
+    pages: usize,
 }
 
 impl Plan {
-    fn of(holders: impl Iterator<Item = Entry>, len: u32) -> Plan {
-        let mut plan = Plan::default();
-        let mut full: Vec<(u32, Entry)> = Vec::new();
+    fn of(holders: impl Iterator<Item = Entry>, len: u32, drafts: &mut Drafts) -> Plan {
+        let mut plan = Plan { words: [0; PAGE_WORDS], holders: 0, pages: 0 };
+        let Drafts { keys, paged, .. } = drafts;
+        keys.clear();
+        paged.clear();
         for entry in holders {
             plan.holders += 1;
             if entry.cut < len {
-                plan.keys.push(entry);
+                keys.push(by_cut(entry));
             } else if entry.slot < HEADER_SLOTS && !entry.private {
                 plan.words[entry.slot as usize / 64] |= bit_of(entry.slot);
             } else {
-                full.push((page_of(entry.slot, entry.private), entry));
+                paged.push((page_of(entry.slot, entry.private), entry));
             }
         }
-        full.sort_unstable_by_key(|&(page, entry)| (page, entry.slot));
-        if plan.keys.len() + full.len() <= tree::KEYS {
-            plan.keys.extend(full.drain(..).map(|f| f.1));
+        paged.sort_unstable_by_key(|&(page, entry)| (page, entry.slot));
+        if keys.len() + paged.len() <= tree::KEYS {
+            keys.extend(paged.drain(..).map(|(_, entry)| by_cut(entry)));
         }
-        for of_page in full.chunk_by(|a, b| a.0 == b.0) {
-            let entries = of_page.iter().map(|f| f.1);
-            if of_page.len() < WORTH_A_PAGE {
-                plan.keys.extend(entries);
+        // Too few of one page become keys; the others move together.
+        let (mut from, mut kept) = (0, 0);
+        while from < paged.len() {
+            let page = paged[from].0;
+            let count = paged[from..].iter().take_while(|full| full.0 == page).count();
+            if count < WORTH_A_PAGE {
+                keys.extend(paged[from..from + count].iter().map(|&(_, entry)| by_cut(entry)));
             } else {
-                plan.pages.push((of_page[0].0, entries.collect()));
+                paged.copy_within(from..from + count, kept);
+                kept += count;
+                plan.pages += 1;
             }
+            from += count;
         }
-        plan.keys.sort_unstable_by_key(|&entry| by_cut(entry));
+        paged.truncate(kept);
+        keys.sort_unstable();
         plan
     }
 
-    fn crowd(&self) -> bool {
-        self.keys.len() > tree::KEYS || !self.pages.is_empty()
+    fn crowd(&self, keys: usize) -> bool {
+        keys > tree::KEYS || self.pages > 0
     }
 
-    fn blocks(&self) -> usize {
-        match (self.crowd(), self.keys.len()) {
+    fn blocks(&self, keys: usize) -> usize {
+        match (self.crowd(keys), keys) {
             (false, 0) => 0,
             (false, _) => 1,
-            (true, keys) => 1 + 2 * tree::blocks_built(keys) + self.pages.len(),
+            (true, keys) => 1 + 2 * tree::blocks_built(keys) + self.pages,
         }
     }
 }
@@ -75,12 +96,14 @@ impl Shard {
     /// Rewrites the whole coverage with one holder changed.
     pub(super) fn rewrite(
         &self,
+        drafts: &mut Drafts,
         lock: &mut Locked<'_>,
         header: Header<'_>,
         f: &mut Fields,
         entry: Entry,
     ) -> Result<(), IndexError> {
-        let mut holders = Vec::with_capacity(f.holders as usize + INLINE + 1);
+        let mut holders = std::mem::take(&mut drafts.holders);
+        holders.clear();
         self.each_holder(header, f, |e| {
             if e.slot != entry.slot {
                 holders.push(e);
@@ -88,43 +111,51 @@ impl Shard {
         });
         holders.push(entry);
         let after = *f;
-        self.replace(lock, header, f, after, &holders)
+        let done = self.replace(drafts, lock, header, f, after, &holders);
+        drafts.holders = holders;
+        done
     }
 
     /// Rewrites the coverage as it is, in the form that fits it, for these fields.
     pub(super) fn replace_same(
         &self,
+        drafts: &mut Drafts,
         lock: &mut Locked<'_>,
         header: Header<'_>,
         f: &mut Fields,
         after: Fields,
     ) -> Result<(), IndexError> {
-        let mut holders = Vec::with_capacity(f.holders as usize);
+        let mut holders = std::mem::take(&mut drafts.holders);
+        holders.clear();
         self.each_holder(header, f, |e| holders.push(e));
-        self.replace(lock, header, f, after, &holders)
+        let done = self.replace(drafts, lock, header, f, after, &holders);
+        drafts.holders = holders;
+        done
     }
 
     /// Replaces fields and coverage of a run in one odd window. `after` says the new fields; form, count and holder blocks
     /// are worked out here. Fails only when there are not enough holder blocks for the new ones; nothing has changed then.
     pub(crate) fn replace(
         &self,
+        drafts: &mut Drafts,
         lock: &mut Locked<'_>,
         header: Header<'_>,
         f: &mut Fields,
         after: Fields,
         holders: &[Entry],
     ) -> Result<(), IndexError> {
-        let image = self.build(after.len, holders)?;
+        let image = self.build(drafts, after.len, holders)?;
         let before = *f;
         let mut fields = after;
-        let mut old = Vec::new();
+        let old = &mut drafts.old_blocks;
+        old.clear();
         self.each_block(&before, &mut |id| old.push(id));
         lock.window(|| install(header, &mut fields, &image));
         *f = fields;
         if !old.is_empty() {
             // Only after the window closed: a reader inside it must not see them change under an even version.
             let mut alloc = self.alloc.lock();
-            old.into_iter().for_each(|id| alloc.give_ext(id));
+            old.iter().for_each(|&id| alloc.give_ext(id));
         }
         Ok(())
     }
@@ -132,16 +163,17 @@ impl Shard {
     /// Writes fields and coverage of a run that is not published yet.
     pub(crate) fn install_new(
         &self,
+        drafts: &mut Drafts,
         header: Header<'_>,
         fields: &mut Fields,
         holders: &[Entry],
     ) -> Result<(), IndexError> {
-        let image = self.build(fields.len, holders)?;
+        let image = self.build(drafts, fields.len, holders)?;
         install(header, fields, &image);
         Ok(())
     }
 
-    fn build(&self, len: u32, holders: &[Entry]) -> Result<Image, IndexError> {
+    fn build(&self, drafts: &mut Drafts, len: u32, holders: &[Entry]) -> Result<Image, IndexError> {
         let holders = || holders.iter().copied().filter(|e| e.cut > 0);
         if holders().count() <= INLINE {
             let mut words = [0; PAGE_WORDS];
@@ -150,26 +182,26 @@ impl Shard {
             }
             return Ok(Image { flags: 0, holders: 0, ext: 0, words });
         }
-        let plan = Plan::of(holders(), len);
-        let mut ids = self.blocks_for(plan.blocks())?;
-        let mut take = || ids.pop().expect("as many blocks as the plan needs");
+        let plan = Plan::of(holders(), len, drafts);
+        let Drafts { keys, paged, new_blocks, level, .. } = drafts;
+        let crowd = plan.crowd(keys.len());
+        self.blocks_for(plan.blocks(keys.len()), new_blocks)?;
+        let mut take = || new_blocks.pop().expect("as many blocks as the plan needs");
         let arena = &self.arena;
-        let keys: Vec<u32> = plan.keys.iter().map(|&entry| by_cut(entry)).collect();
-        let cuts =
-            if plan.crowd() { tree::build(arena, &keys, &mut take) } else { tree::single(arena, &keys, &mut take) };
         let image = |flags, ext| Image { flags, holders: plan.holders, ext, words: plan.words };
-        if !plan.crowd() {
-            return Ok(image(SET_FORM, cuts));
+        if !crowd {
+            return Ok(image(SET_FORM, tree::single(arena, keys, &mut take)));
         }
-        let mut keys: Vec<u32> = plan.keys.iter().map(|&entry| by_slot(entry)).collect();
+        let cuts = tree::build(arena, keys, level, &mut take);
+        keys.iter_mut().for_each(|key| *key = by_slot(of_cut_key(*key)));
         keys.sort_unstable();
-        let slots = tree::build(arena, &keys, &mut take);
+        let slots = tree::build(arena, keys, level, &mut take);
         let mut first_page = 0;
-        for (key, entries) in &plan.pages {
+        for of_page in paged.chunk_by(|a, b| a.0 == b.0) {
             let id = take();
             let page = arena.block(id);
-            page.set_page(*key, first_page);
-            for entry in entries {
+            page.set_page(of_page[0].0, first_page);
+            for (_, entry) in of_page {
                 let word = &page.page_bits()[page_bit(entry.slot).0];
                 word.store(word.load(Ordering::Relaxed) | bit_of(entry.slot), Ordering::Relaxed);
             }
@@ -181,25 +213,25 @@ impl Shard {
         Ok(image(SET_FORM | CROWD, id))
     }
 
-    /// So many blocks, or none.
-    fn blocks_for(&self, count: usize) -> Result<Vec<u32>, IndexError> {
-        let mut ids = Vec::with_capacity(count);
+    /// Puts so many blocks into `ids`, or none.
+    fn blocks_for(&self, count: usize, ids: &mut Vec<u32>) -> Result<(), IndexError> {
+        ids.clear();
         if count == 0 {
-            return Ok(ids);
+            return Ok(());
         }
         let mut alloc = self.alloc.lock();
         while ids.len() < count {
             match alloc.take_ext() {
                 Ok(id) => ids.push(id),
                 Err(full) => {
-                    ids.into_iter().for_each(|id| alloc.give_ext(id));
+                    ids.drain(..).for_each(|id| alloc.give_ext(id));
                     return Err(full);
                 }
             }
         }
         drop(alloc);
         reuse_fence();
-        Ok(ids)
+        Ok(())
     }
 }
 

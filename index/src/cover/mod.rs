@@ -10,7 +10,7 @@
 //! a time with a Release store, or as a whole inside an odd window (rule R1).
 
 mod change;
-mod image;
+pub(crate) mod image;
 pub(crate) mod tree;
 
 use crate::layout::{
@@ -334,6 +334,7 @@ fn each_bit(first: u32, words: &[AtomicU64], mut see: impl FnMut(u32)) {
 #[cfg(test)]
 mod tests {
     use crate::config::IndexConfig;
+    use crate::cover::image::Drafts;
     use crate::layout::{CROWD, Entry, Fields, slot_of};
     use crate::shard::Shard;
     use crate::types::Tier;
@@ -344,6 +345,7 @@ mod tests {
 
     struct Model<'a> {
         shard: &'a Shard,
+        drafts: Drafts,
         lock: Locked<'a>,
         f: Fields,
         map: BTreeMap<u32, (u32, bool)>,
@@ -359,7 +361,8 @@ mod tests {
         /// One change; whether there was a block for it.
         fn set(&mut self, slot: u32, cut: u32, private: bool) -> bool {
             let header = self.shard.header(1);
-            let done = self.shard.set_cut(&mut self.lock, header, &mut self.f, Entry { slot, cut, private });
+            let done =
+                self.shard.set_cut(&mut self.drafts, &mut self.lock, header, &mut self.f, Entry { slot, cut, private });
             assert!(done.is_ok() || cut > 0, "taking a holder out needs no memory");
             match (done.is_ok(), cut) {
                 (true, 0) => drop(self.map.remove(&slot)),
@@ -400,7 +403,7 @@ mod tests {
         let header = shard.header(1);
         header.store(&f);
         let lock = header.version().revive();
-        let mut model = Model { shard: &shard, lock, f, map: BTreeMap::new(), x: 77 };
+        let mut model = Model { shard: &shard, drafts: Drafts::default(), lock, f, map: BTreeMap::new(), x: 77 };
         let (mut refused, mut crowded) = (0, false);
         for step in 0..steps {
             // Grows, is full and crowded at one cutoff, shrinks to nothing; again.

@@ -453,23 +453,27 @@ pub(crate) fn blocks_built(keys: usize) -> usize {
     all
 }
 
-/// Builds a tree of ascending keys in blocks from `take`; its root.
-pub(crate) fn build(arena: &Arena, keys: &[u32], take: &mut impl FnMut() -> u32) -> u32 {
-    let leaf = |keys: &[u32], take: &mut dyn FnMut() -> u32| {
+/// Builds a tree of ascending keys in blocks from `take`; its root. `level` is memory to work in.
+pub(crate) fn build(arena: &Arena, keys: &[u32], level: &mut Vec<(u32, u32)>, take: &mut impl FnMut() -> u32) -> u32 {
+    level.clear();
+    for keys in keys.chunks(BUILT_KEYS) {
         let id = take();
         put_keys(words(arena, id), 0, keys);
-        (keys[0], id)
-    };
-    let mut level: Vec<(u32, u32)> = keys.chunks(BUILT_KEYS).map(|keys| leaf(keys, take)).collect();
+        level.push((keys[0], id));
+    }
     let mut height = 0;
     while level.len() > 1 {
         height += 1;
-        let node = |of: &[(u32, u32)], take: &mut dyn FnMut() -> u32| {
+        // A node stands where the first of its children stood, or before.
+        let nodes = level.len().div_ceil(BUILT_CHILDREN);
+        for node in 0..nodes {
+            let of = &level[node * BUILT_CHILDREN..];
+            let of = &of[..of.len().min(BUILT_CHILDREN)];
             let id = take();
             put_children(words(arena, id), height, of);
-            (of[0].0, id)
-        };
-        level = level.chunks(BUILT_CHILDREN).map(|of| node(of, take)).collect();
+            level[node] = (of[0].0, id);
+        }
+        level.truncate(nodes);
     }
     level.first().map_or(0, |top| top.1)
 }
@@ -557,7 +561,7 @@ mod tests {
         for count in [0, 1, 22, 23, 242, 243, 3_000] {
             let keys: Vec<u32> = (0..count).map(|i| i * 3).collect();
             let mut next = 0;
-            let root = build(&shard.arena, &keys, &mut || {
+            let root = build(&shard.arena, &keys, &mut Vec::new(), &mut || {
                 next += 1;
                 next
             });

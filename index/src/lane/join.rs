@@ -118,7 +118,8 @@ impl<'a> Work<'a> {
         let names = &names[..names.len().min(self.canonical.room()?)];
         let (taken, old) = self.name_privately(from, names, kind, did);
         let entry = Entry { slot: self.slot(), cut: offset + taken, private: true };
-        if let Err(full) = self.shard.set_cut(&mut held.lock, held.header, &mut held.f, entry) {
+        if let Err(full) = self.shard.set_cut(&mut self.scratch.drafts, &mut held.lock, held.header, &mut held.f, entry)
+        {
             self.unname(&names[..taken as usize], old);
             return Err(full);
         }
@@ -159,7 +160,14 @@ impl<'a> Work<'a> {
             return Ok(0);
         }
         let entry = Entry { slot: self.slot(), cut: offset + taken, private: false };
-        let raised = self.shard.set_cut_at(&mut held.lock, held.header, &mut held.f, entry, survey.seat);
+        let raised = self.shard.set_cut_at(
+            &mut self.scratch.drafts,
+            &mut held.lock,
+            held.header,
+            &mut held.f,
+            entry,
+            survey.seat,
+        );
         if let Err(full) = raised {
             self.canonical.remove_stretch(&self.shard.arena, from + free, fresh);
             return Err(full);

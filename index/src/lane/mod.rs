@@ -54,6 +54,20 @@ impl Rank {
 
 /// The writer of one lane: `Send`, owned by one thread. No method waits for a reader; a method waits for other lanes only as
 /// long as one of them is inside the LOCK of a run that both touch (a bounded critical section).
+///
+/// # Memory
+///
+/// Blocks, holders, names and links stand in memory that was reserved in the beginning, and what an operation needs for itself
+/// is kept by the lane for the next one. So stores, adoptions, removals, clearing and sweeping ask the heap for nothing once
+/// the lane has seen their like, but in these cases:
+///
+/// - the shard's free lists, the ranks' numbers and the lane's scratch memory grow to a size that they did not have before;
+/// - a holder has more than 28 twins, or more than 28 names with copies, or a rank more than 28 parked blocks: the maps of
+///   these grow and shrink with what they hold;
+/// - more than 448 positions of a sixteenth of the shard have several children: the same;
+/// - the lane has so many equal private names of different ranks that their side map takes more than 256 chunks of 4 KiB.
+///
+/// Opening and closing a rank, exports and what is said to be for tests and dumps allocate.
 pub struct Lane {
     index: Arc<Index>,
     shard_number: u32,

@@ -378,6 +378,8 @@ impl LaneNames {
 
 /// Private names removed at a time.
 pub(crate) const ALIASES_AT_ONCE: usize = 64;
+/// Exceptions of a kind that a holder keeps room for (a KiB).
+const KEPT: usize = 56;
 
 /// A canonical name that is likely to come next, and where it stood. The position may be gone, or be another block's by now.
 #[derive(Clone, Copy, Default)]
@@ -427,6 +429,18 @@ impl HolderNames {
         }
     }
 
+    /// Holds nothing from now on. The maps keep the memory of a few entries.
+    pub fn forget(&mut self, key: HashKey) {
+        let mut new = Self::new(key);
+        std::mem::swap(&mut new.twins, &mut self.twins);
+        std::mem::swap(&mut new.copies, &mut self.copies);
+        new.twins.clear();
+        shrink(&mut new.twins, KEPT);
+        new.copies.clear();
+        shrink(&mut new.copies, KEPT);
+        *self = new;
+    }
+
     /// Whether every name is the only one of its position, canonical, and stored once.
     #[inline]
     pub fn is_plain(&self) -> bool {
@@ -462,7 +476,7 @@ impl HolderNames {
     /// Only the first store of a name counts from now on.
     pub fn drop_copies(&mut self, name: u64) {
         self.copies.remove(&name);
-        shrink(&mut self.copies);
+        shrink(&mut self.copies, KEPT);
     }
 
     /// One copy less; false when only the last one is left.
@@ -494,7 +508,7 @@ impl HolderNames {
             None => return false,
             Some(1) => {
                 self.twins.remove(&position);
-                shrink(&mut self.twins);
+                shrink(&mut self.twins, KEPT);
             }
             Some(more) => *more -= 1,
         }

@@ -5,6 +5,10 @@
 
 use crate::hash::{HashKey, IntMap, shrink};
 use crate::types::{StoreKind, Tier};
+use std::collections::VecDeque;
+
+/// Parked blocks that a rank keeps room for, once it had them (11 KiB).
+const KEPT: usize = 56;
 
 /// A parked block.
 #[derive(Clone, Copy)]
@@ -112,9 +116,10 @@ impl Parking {
         true
     }
 
-    /// Takes out every block of a tier; how many there were.
-    pub fn clear(&mut self, tier: Tier) -> u64 {
-        let tickets: Vec<u64> = self.places.iter().filter(|(_, p)| p.block.tier == tier).map(|(&t, _)| t).collect();
+    /// Takes out every block of a tier; how many there were. Puts their tickets into `tickets` on the way.
+    pub fn clear(&mut self, tier: Tier, tickets: &mut VecDeque<u64>) -> u64 {
+        tickets.clear();
+        tickets.extend(self.places.iter().filter(|(_, p)| p.block.tier == tier).map(|(&t, _)| t));
         tickets.iter().for_each(|&t| {
             self.take(t);
         });
@@ -127,7 +132,7 @@ impl Parking {
 
     fn take(&mut self, ticket: u64) -> Parked {
         let Place { block, neighbours } = self.places.remove(&ticket).expect("listed tickets are parked");
-        shrink(&mut self.places);
+        shrink(&mut self.places, KEPT);
         for (list, Ends { first, last }) in neighbours.into_iter().enumerate() {
             if first != 0 {
                 self.place(first).neighbours[list].last = last;
@@ -164,7 +169,7 @@ fn leave<K: Eq + std::hash::Hash>(lists: &mut IntMap<K, Ends>, key: &K, between:
     }
     if list.first == 0 {
         lists.remove(key);
-        shrink(lists);
+        shrink(lists, KEPT);
     }
 }
 
@@ -173,6 +178,7 @@ mod tests {
     use super::{Parked, Parking};
     use crate::hash::HashKey;
     use crate::types::{StoreKind, Tier};
+    use std::collections::VecDeque;
 
     /// Against a plain list, with few parents and names, so that the lists are long and lose blocks everywhere.
     #[test]
@@ -204,7 +210,7 @@ mod tests {
                 2 if step % 500 == 0 => {
                     let had = model.len();
                     model.retain(|p| p.tier != tier);
-                    assert_eq!(parking.clear(tier), (had - model.len()) as u64);
+                    assert_eq!(parking.clear(tier, &mut VecDeque::new()), (had - model.len()) as u64);
                     taken[2] += 1;
                 }
                 _ => {
@@ -218,7 +224,7 @@ mod tests {
         }
         assert!(taken.iter().all(|&t| t > 3), "{taken:?}");
         Tier::ALL.iter().for_each(|&tier| {
-            parking.clear(tier);
+            parking.clear(tier, &mut VecDeque::new());
         });
         assert_eq!((parking.by_parent.len(), parking.by_name.len()), (0, 0));
     }

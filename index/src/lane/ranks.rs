@@ -74,7 +74,7 @@ impl Lane {
             }
             self.work(Holder { rank, tier: t }, |work, parking| {
                 did.blocks += work.clear();
-                did.parked += parking.clear(t);
+                did.parked += parking.clear(t, &mut work.scratch.arrived);
                 Ok(())
             })?;
         }
@@ -105,7 +105,7 @@ impl Lane {
         let key = self.shard_ref().key;
         let blocks = rank.holders.iter().map(|h| h.held).sum();
         let names = rank.holders.iter().map(|h| h.private_len).sum();
-        rank.holders.iter_mut().for_each(|h| *h = HolderNames::new(key));
+        rank.holders.iter_mut().for_each(|h| h.forget(key));
         self.counts.held -= blocks;
         (blocks, names)
     }

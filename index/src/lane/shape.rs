@@ -45,14 +45,16 @@ impl<'a> Work<'a> {
         let (base, len, cap) = (old.base + at, old.len - at, old.cap - at);
         let mut f = Fields { base, parent: base - 1, next: old.next, ext: 0, len, cap, holders: 0, flags: 0 };
         let header = shard.header(run);
-        if let Err(full) = shard.install_new(header, &mut f, second) {
+        if let Err(full) = shard.install_new(&mut self.scratch.drafts, header, &mut f, second) {
             self.stock.give_run(&shard.alloc, run);
             return Err(full);
         }
         let born = header.version().revive();
         let mut suffix = HeldRun { run, header, f, lock: born };
         let after = Fields { len: at, cap: at, next: run, ..old };
-        if let Err(full) = shard.replace(&mut held.lock, held.header, &mut held.f, after, first) {
+        if let Err(full) =
+            shard.replace(&mut self.scratch.drafts, &mut held.lock, held.header, &mut held.f, after, first)
+        {
             suffix.lock.kill();
             self.give_back(suffix);
             return Err(full);

@@ -217,7 +217,7 @@ impl<'a> Work<'a> {
         f.cap = new_end - f.base;
         held.header.store_size(f);
         let entry = Entry { slot, cut: f.len, private: false };
-        shard.set_cut(&mut held.lock, held.header, f, entry)?;
+        shard.set_cut(&mut self.scratch.drafts, &mut held.lock, held.header, f, entry)?;
         self.took(taken, did);
         self.counts.blocks = self.counts.blocks.wrapping_add(u64::from(taken));
         self.counts.written += u64::from(taken);
@@ -306,7 +306,8 @@ impl<'a> Work<'a> {
         let cap = kept * GRANULE;
         let mut f = Fields { base, parent, next: 0, ext: 0, len, cap, holders: 0, flags: 0 };
         let header = shard.header(run);
-        shard.install_new(header, &mut f, &[Entry { slot: self.slot(), cut: len, private }])?;
+        let holder = Entry { slot: self.slot(), cut: len, private };
+        shard.install_new(&mut self.scratch.drafts, header, &mut f, &[holder])?;
         let born = header.version().revive();
         let hash = shard.edge_hash(parent, contents[0].0);
         shard.edge.insert(self.lane, hash, run, first, &|r, g| shard.rehash(r, g));

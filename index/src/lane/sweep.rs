@@ -14,7 +14,8 @@ impl<'a> Work<'a> {
         self.canonical.clear_private(&self.shard.arena, slot, me);
         let had = me.held;
         let key = *me.copies.hasher();
-        *me = HolderNames { held: had, ..HolderNames::new(key) };
+        me.forget(key);
+        me.held = had;
         // A split by another lane may move what is held behind the sweep; then something is left, and it goes round again.
         while self.me().held > 0 {
             let end = self.shard.alloc.lock().runs_end();

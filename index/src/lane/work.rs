@@ -1,6 +1,7 @@
 //! One operation of one rank at work: what it may touch, how it finds names, and how it takes a run's LOCK.
 
 use crate::alloc::Stock;
+use crate::cover::image::Drafts;
 use crate::lane::names::{Hint, HolderNames, LaneNames};
 use crate::lane::store::After;
 use crate::layout::{Entry, Fields, Header, ROOT, slot_of};
@@ -29,6 +30,8 @@ pub(crate) struct Counts {
 pub(crate) struct Scratch {
     /// Holders of the two halves of a run.
     pub halves: [Vec<Entry>; 2],
+    /// Coverages that are being built.
+    pub drafts: Drafts,
     /// Names that arrived, and for which parked blocks may wait.
     pub arrived: VecDeque<u64>,
 }

@@ -11,7 +11,7 @@
 //!
 //! The map grows and shrinks in place, a few lines with each name that comes or goes, inside one reserved range (homes.rs,
 //! sweep.rs): no second table, no moment of rebuilding. Stretches of names are worked on 64 at a time (batch.rs). One thread
-//! only; nothing here allocates but the side map.
+//! only; nothing here allocates but the side map, where a crowd comes to a size that it did not have before (crowd.rs).
 
 mod batch;
 mod crowd;
@@ -327,6 +327,7 @@ impl LaneMap {
             return Err(format!("{} entries in lines, counted {}", slots.len(), self.len));
         }
         self.check_marks(keys)?;
+        self.crowd.check()?;
         slots.extend(self.crowd.iter().map(|entry| entry.2));
         Ok(slots)
     }

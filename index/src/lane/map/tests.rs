@@ -170,7 +170,7 @@ fn crowded_homes_are_exact() {
         assert!(pair.map.crowd.len() > 0 || mask.count_ones() > 6, "mask {mask:x}");
         pair.remove(1, 11_999);
         pair.check();
-        assert_eq!((pair.map.len(), pair.map.crowd.bytes()), (0, 0));
+        assert_eq!((pair.map.len(), pair.map.crowd.len()), (0, 0));
     }
 }
 
@@ -228,7 +228,8 @@ fn memory_follows_the_number_of_names() {
             assert!(pair.map.bytes() < full / 6, "{} bytes of {full}", pair.map.bytes());
         }
     }
-    assert_eq!(pair.map.bytes(), ((LINES_MIN + REACH) * 64) as u64);
+    assert!(pair.map.crowd.bytes() <= 8 * 4096, "spare chunks of what were a few strays");
+    assert_eq!(pair.map.bytes() - pair.map.crowd.bytes(), ((LINES_MIN + REACH) * 64) as u64);
     let used = pair.map.lines.iter().take(40_000).filter(|line| **line != crate::lane::map::line::Line::EMPTY).count();
     assert_eq!(used, 0, "lines that are given back read as empty");
 }
