@@ -1,6 +1,6 @@
 //! The metrics, collected at scrape.
 
-use crate::fleet::{Fleet, FleetView, now_ms};
+use crate::fleet::{Fleet, FleetView, Veto, now_ms};
 use crate::grpc::{Admission, ServiceFacts};
 use crate::ingest::Trust;
 use crate::lanes::LaneCounters;
@@ -65,6 +65,7 @@ impl Collector for MetricSources {
         self.encode_lanes(&mut out)?;
         self.encode_placement(&mut out)?;
         self.encode_relay(&mut out)?;
+        self.encode_vetoes(&mut out)?;
         encode_ranks(&self.fleet.view(), &mut out)
     }
 }
@@ -136,6 +137,20 @@ impl MetricSources {
         out.gauges("rank_history_batches", "Batches that the rank's history keeps", batches)?;
         let gone = ranks.iter().map(|(labels, status)| (labels.clone(), status.gone));
         out.counters("rank_history_gone", "Batches that went out of the rank's history", gone)
+    }
+
+    fn encode_vetoes(&self, out: &mut Series<'_, '_>) -> fmt::Result {
+        let view = self.fleet.view();
+        let vetoed = view.workers().filter_map(|w| {
+            let (veto, _) = w.veto.get()?;
+            Some(([("worker", w.registration.worker.id.clone()), ("reason", veto.name().to_owned())], 1))
+        });
+        out.gauges("worker_vetoed", "1 while the worker is left out of answers, by reason", vetoed)?;
+        let counts = Veto::ALL.map(|veto| ([("reason", veto.name())], self.fleet.vetoes().of(veto)));
+        let set = counts.iter().map(|(label, (set, _))| (*label, *set));
+        out.counters("vetoes_set", "Vetoes of workers that began", set)?;
+        let cleared = counts.iter().map(|(label, (_, cleared))| (*label, *cleared));
+        out.counters("vetoes_cleared", "Vetoes that ended by contact or progress, not with the registration", cleared)
     }
 
     fn encode_lanes(&self, out: &mut Series<'_, '_>) -> fmt::Result {

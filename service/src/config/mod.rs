@@ -4,11 +4,13 @@
 //! Sources, later ones win: defaults, the TOML file, the environment (`KVATLAS_`, `__` between section and key:
 //! `KVATLAS_GRPC__LISTEN`), flags. A key that is not known is an error in each of them.
 
+mod liveness;
 mod raw;
 mod relay;
 mod resolve;
 mod worker;
 
+pub use liveness::RawLiveness;
 pub use raw::{ConfigError, Flags, Raw, RawHugePages, RawNuma};
 pub use relay::RawRelay;
 pub use resolve::Resolved;

@@ -1,5 +1,6 @@
 //! What the operator wrote: every setting with its default, and the sources it comes from.
 
+use super::liveness::RawLiveness;
 use super::relay::RawRelay;
 use super::worker::RawWorker;
 use crate::fleet::FleetLimits;
@@ -76,6 +77,8 @@ pub struct Raw {
     pub ingest: RawIngest,
     /// The relay.
     pub relay: RawRelay,
+    /// Which workers are offered.
+    pub liveness: RawLiveness,
     /// Static workers. Left out of a printed configuration when there are none, so that `[[workers]]` can be added to it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<RawWorker>,

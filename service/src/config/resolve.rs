@@ -1,7 +1,7 @@
 //! What was resolved and checked.
 
 use super::raw::{ConfigError, Raw, RawHugePages, RawIngest, RawNuma};
-use crate::fleet::{FleetLimits, Registration};
+use crate::fleet::{FleetLimits, LivenessLimits, Registration};
 use crate::grpc::GrpcLimits;
 use crate::ingest::IngestLimits;
 use crate::lanes::LaneSettings;
@@ -53,6 +53,8 @@ pub struct Resolved {
     pub ingest: IngestLimits,
     /// Limits of the relay.
     pub relay: RelayLimits,
+    /// When a worker is not offered.
+    pub liveness: LivenessLimits,
     /// Static workers.
     pub workers: Vec<Registration>,
 }
@@ -106,6 +108,7 @@ impl Resolved {
             fleet,
             ingest: ingest(&raw.ingest)?,
             relay: raw.relay.resolve()?,
+            liveness: raw.liveness.resolve()?,
             workers,
         })
     }
@@ -244,7 +247,7 @@ fn at_most_64(setting: &str, value: usize) -> Result<usize, ConfigError> {
     }
 }
 
-fn millis(setting: &str, value: u64) -> Result<Duration, ConfigError> {
+pub(super) fn millis(setting: &str, value: u64) -> Result<Duration, ConfigError> {
     let duration = Duration::from_millis(value);
     if duration <= DEADLINE_MAX {
         return Ok(duration);

@@ -3,7 +3,7 @@
 use super::registration::Registration;
 use super::registry::FleetEvents;
 use super::view::RankEntry;
-use crate::ingest::{IngestLimits, RankSink, RankStatus, SinkClosed, Trust, follow_rank};
+use crate::ingest::{IngestLimits, Pulse, RankSink, RankStatus, SinkClosed, Trust, follow_rank};
 use crate::ops::{Applied, OpBatch};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -54,5 +54,9 @@ impl RankSink for LaneSink {
 
     fn settled(&mut self, trust: Trust) {
         self.rank.relay.settled(trust);
+    }
+
+    fn pulse(&self) -> Arc<Pulse> {
+        self.rank.pulse.clone()
     }
 }

@@ -1,4 +1,4 @@
-//! The fleet: which workers exist, where their events come from, and how far each rank can be believed.
+//! The fleet: which workers exist, where their events come from, how far each rank can be believed, and whether its worker is there.
 //!
 //! [`Fleet`] is the writing side: registrations are serialised, each rank gets a number, a lane and a generation. [`FleetView`] is
 //! the reading side: an immutable snapshot that a lookup takes without a lock. A registration that ends is taken out of the view
@@ -8,6 +8,7 @@
 mod error;
 mod feed;
 mod keys;
+mod liveness;
 mod placement;
 mod push;
 mod push_cursor;
@@ -15,11 +16,14 @@ mod registration;
 mod registry;
 mod status_cell;
 mod view;
+mod watcher;
 
 pub use error::FleetError;
+pub use liveness::{Liveness, LivenessInput, LivenessLimits, LivenessOutput, Veto};
 pub use push::{PushBatch, PushOutcome};
 pub use push_cursor::{PushHeader, PushVerdict};
 pub use registration::{Feed, FleetLimits, Registration};
 pub use registry::{Fleet, FleetEvent, LaneBalance, Registered};
-pub use status_cell::{StatusCell, now_ms};
+pub use status_cell::{Brief, StatusCell, now_ms};
 pub use view::{FleetView, Group, RankEntry, WorkerEntry};
+pub use watcher::{VetoCell, VetoCounters};

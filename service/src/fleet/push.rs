@@ -54,6 +54,7 @@ pub(super) async fn push(
     events: &FleetEvents,
 ) -> Option<Result<PushOutcome, LaneError>> {
     let mut state = rank.push.as_ref()?.lock().await;
+    rank.pulse.contact();
     let verdict = state.cursor.judge(batch.header);
     let applied = match verdict {
         PushVerdict::Apply { clear_first } => match apply(rank, batch, clear_first, &mut state).await {

@@ -3,10 +3,12 @@
 use super::error::FleetError;
 use super::feed;
 use super::keys::RankKeys;
+use super::liveness::{LivenessLimits, Veto};
 use super::placement::{self, Placement, RankLoad, Sharing};
 use super::push::{self, PushBatch, PushOutcome, PushState};
 use super::registration::{Feed, FleetLimits, Registration};
 use super::view::{FleetView, RankEntry, WorkerEntry};
+use super::watcher::{self, VetoCell, VetoCounters};
 use crate::ingest::{IngestLimits, RankStatus, Trust};
 use crate::lanes::{LaneError, LaneHandle, RankLane};
 use crate::relay::{RankRelay, RelayLimits, RelayShared};
@@ -40,6 +42,19 @@ pub enum FleetEvent {
         /// Why, in words.
         detail: Option<String>,
     },
+    /// A worker is vetoed, or no longer, or by another veto.
+    VetoChanged {
+        /// The worker's id.
+        worker: Arc<str>,
+        /// The worker's model.
+        model: Arc<str>,
+        /// Before; `None` for offered.
+        from: Option<Veto>,
+        /// Now.
+        to: Option<Veto>,
+        /// When, in Unix milliseconds.
+        since_ms: u64,
+    },
 }
 
 /// Publishes statuses and changes. Cheap to clone.
@@ -59,6 +74,13 @@ impl FleetEvents {
             let (worker, model) = (rank.worker.clone(), rank.model.clone());
             self.send(FleetEvent::TrustChanged { worker, model, rank: rank.rank, from, to, detail });
         }
+    }
+
+    /// Tells watchers that a worker's veto changed. A worker whose registration is over says nothing any more.
+    pub(super) fn publish_veto(&self, entry: &WorkerEntry, from: Option<Veto>, to: Option<Veto>, since_ms: u64) {
+        let Some(rank) = entry.ranks.first().filter(|r| !r.is_closed()) else { return };
+        let (worker, model) = (rank.worker.clone(), rank.model.clone());
+        self.send(FleetEvent::VetoChanged { worker, model, from, to, since_ms });
     }
 
     fn send(&self, event: FleetEvent) {
@@ -106,6 +128,8 @@ pub struct Fleet {
     limits: FleetLimits,
     ingest: IngestLimits,
     relay: Arc<RelayShared>,
+    liveness: LivenessLimits,
+    vetoes: Arc<VetoCounters>,
 }
 
 /// What only the one registration at a time needs.
@@ -127,6 +151,7 @@ impl Fleet {
         limits: FleetLimits,
         ingest: IngestLimits,
         relay: RelayLimits,
+        liveness: LivenessLimits,
     ) -> Self {
         let registry = Registry {
             generation_last: 0,
@@ -142,12 +167,19 @@ impl Fleet {
             limits,
             ingest,
             relay: Arc::new(RelayShared::new(relay, RandomState::new().hash_one(0_u8))),
+            liveness,
+            vetoes: Arc::default(),
         }
     }
 
     /// What the relays of all ranks share.
     pub fn relay(&self) -> &Arc<RelayShared> {
         &self.relay
+    }
+
+    /// Vetoes since start.
+    pub fn vetoes(&self) -> &VetoCounters {
+        &self.vetoes
     }
 
     /// The fleet now. Takes no lock.
@@ -243,6 +275,7 @@ impl Fleet {
         self.events.send(FleetEvent::Registered(entry.clone()));
         let stop = CancellationToken::new();
         feed::follow(&entry.registration, &entry.ranks, &self.ingest, &self.events, &stop);
+        watcher::watch(&entry, self.liveness, self.ingest, &self.events, &self.vetoes, &stop);
         registry.subscribers.insert(entry.generation, stop);
         Ok(Registered { generation: entry.generation, unchanged: false })
     }
@@ -287,6 +320,7 @@ impl Fleet {
         registry.generation_last += 1;
         let generation = registry.generation_last;
         let mut ranks = Vec::new();
+        let veto = Arc::new(VetoCell::default());
         let sharing = Sharing::of(&registration);
         for (rank, feed) in registration.feeds() {
             let opened = self.open_rank(registry, generation, &sharing).await;
@@ -299,9 +333,9 @@ impl Fleet {
             };
             let push = (feed == Feed::Push).then(PushState::default);
             let relay = Arc::new(RankRelay::new(self.relay.clone()));
-            ranks.push(Arc::new(RankEntry::new(&registration, rank, key, lane, relay, push)));
+            ranks.push(Arc::new(RankEntry::new(&registration, rank, key, lane, relay, push, veto.clone())));
         }
-        Ok(Arc::new(WorkerEntry { registration, generation, is_static, ranks }))
+        Ok(Arc::new(WorkerEntry { registration, generation, is_static, ranks, veto }))
     }
 
     async fn open_rank(

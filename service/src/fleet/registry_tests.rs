@@ -12,7 +12,8 @@ fn fleet(lanes: u32, ranks_max: u32, workers_max: usize) -> (Arc<Index>, Arc<Fle
     let (handles, _threads) =
         spawn_lanes(lanes, LaneSettings { queue_batches_max: 8, look_ahead_batches: 8, spots: Vec::new() }).unwrap();
     let limits = FleetLimits { workers_max, ..FleetLimits::default() };
-    (index, Arc::new(Fleet::new(handles, ranks_max, limits, IngestLimits::default(), RelayLimits::default())))
+    let (ingest, relay, liveness) = (IngestLimits::default(), RelayLimits::default(), LivenessLimits::default());
+    (index, Arc::new(Fleet::new(handles, ranks_max, limits, ingest, relay, liveness)))
 }
 
 fn batch(sequence: u64, name: u64) -> PushBatch {

@@ -8,6 +8,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Set in the brief byte when answers about the rank may be too high.
 const UPPER_BOUND: u8 = 0x80;
+/// Set in the brief byte while the rank's worker is vetoed. Not the publisher of statuses sets it, but the worker's watcher.
+const VETOED: u8 = 0x40;
+
+/// What every row of an answer needs to know about its rank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Brief {
+    /// How far the rank can be believed.
+    pub trust: Trust,
+    /// Whether answers may be too high.
+    pub upper_bound: bool,
+    /// Whether the rank's worker is vetoed: its blocks are known, but not offered.
+    pub vetoed: bool,
+}
 
 /// The status and, for the lookup path, a byte with what every row of an answer needs.
 #[derive(Debug)]
@@ -28,17 +41,28 @@ impl StatusCell {
         self.full.load_full()
     }
 
-    /// Trust, and whether answers may be too high. One relaxed load: the two belong to one publication, but may be older than
-    /// what [`Self::full`] says.
-    pub fn brief(&self) -> (Trust, bool) {
+    /// One relaxed load: trust and upper bound belong to one publication, but may be older than what [`Self::full`] says.
+    pub fn brief(&self) -> Brief {
         let byte = self.brief.load(Ordering::Relaxed);
-        (trust_of(byte & !UPPER_BOUND), byte & UPPER_BOUND != 0)
+        let trust = trust_of(byte & !(UPPER_BOUND | VETOED));
+        Brief { trust, upper_bound: byte & UPPER_BOUND != 0, vetoed: byte & VETOED != 0 }
     }
 
     /// Publishes a status and gives the one before back. One writer at a time.
     pub fn publish(&self, status: RankStatus) -> Arc<RankStatus> {
-        self.brief.store(brief(&status), Ordering::Relaxed);
+        let says = brief(&status);
+        // The veto is another writer's and stays. The update never refuses.
+        let _ = self.brief.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(says | old & VETOED));
         self.full.swap(Arc::new(status))
+    }
+
+    /// Whether the rank's worker is vetoed from now on. Statuses do not touch it.
+    pub fn set_vetoed(&self, vetoed: bool) {
+        if vetoed {
+            self.brief.fetch_or(VETOED, Ordering::Relaxed);
+        } else {
+            self.brief.fetch_and(!VETOED, Ordering::Relaxed);
+        }
     }
 }
 
@@ -64,11 +88,18 @@ mod tests {
     #[test]
     fn the_brief_byte_says_what_the_full_status_says() {
         let cell = StatusCell::default();
-        assert_eq!(cell.brief(), (Trust::NeverSeen, false));
+        let brief = |trust, upper_bound, vetoed| Brief { trust, upper_bound, vetoed };
+        assert_eq!(cell.brief(), brief(Trust::NeverSeen, false, false));
         for trust in [Trust::Exact, Trust::Misconfigured, Trust::Partial, Trust::Degraded, Trust::Bootstrapping] {
             for upper_bound in [None, Some("window groups")] {
                 cell.publish(RankStatus { trust, upper_bound, ..RankStatus::default() });
-                assert_eq!(cell.brief(), (trust, upper_bound.is_some()));
+                assert_eq!(cell.brief(), brief(trust, upper_bound.is_some(), false));
+                cell.set_vetoed(true);
+                assert_eq!(cell.brief(), brief(trust, upper_bound.is_some(), true));
+                cell.publish(RankStatus { trust, ..RankStatus::default() });
+                assert_eq!(cell.brief(), brief(trust, false, true), "a status leaves the veto alone");
+                cell.set_vetoed(false);
+                assert_eq!(cell.brief(), brief(trust, false, false));
             }
         }
     }

@@ -4,6 +4,8 @@ use super::error::FleetError;
 use super::push::PushState;
 use super::registration::Registration;
 use super::status_cell::StatusCell;
+use super::watcher::VetoCell;
+use crate::ingest::Pulse;
 use crate::lanes::RankLane;
 use crate::relay::RankRelay;
 use crate::wire::HashMode;
@@ -37,6 +39,10 @@ pub struct RankEntry {
     pub relay: Arc<RankRelay>,
     /// How far it can be believed.
     pub status: StatusCell,
+    /// When its publisher was in contact, and when it failed.
+    pub pulse: Arc<Pulse>,
+    /// The veto of its worker.
+    pub veto: Arc<VetoCell>,
     /// The cursor, where events are pushed over gRPC; `None` where a subscriber follows an engine.
     pub(super) push: Option<tokio::sync::Mutex<PushState>>,
     closed: AtomicBool,
@@ -50,6 +56,7 @@ impl RankEntry {
         lane: RankLane,
         relay: Arc<RankRelay>,
         push: Option<PushState>,
+        veto: Arc<VetoCell>,
     ) -> Self {
         Self {
             worker: registration.worker.id.as_str().into(),
@@ -63,6 +70,8 @@ impl RankEntry {
             lane,
             relay,
             status: StatusCell::default(),
+            pulse: veto.pulse(),
+            veto,
             push: push.map(tokio::sync::Mutex::new),
             closed: AtomicBool::new(false),
         }
@@ -96,6 +105,8 @@ pub struct WorkerEntry {
     pub is_static: bool,
     /// Its ranks, by number.
     pub ranks: Vec<Arc<RankEntry>>,
+    /// Whether it is offered.
+    pub veto: Arc<VetoCell>,
 }
 
 /// The ranks that may answer for one (model, routing group).

@@ -1,7 +1,7 @@
 //! The service's own words into responses.
 
 use super::proto;
-use crate::fleet::{Feed, PushOutcome, PushVerdict, RankEntry, Registration, WorkerEntry, now_ms};
+use crate::fleet::{Feed, PushOutcome, PushVerdict, RankEntry, Registration, Veto, WorkerEntry, now_ms};
 use crate::ingest::{Engine, Trust};
 use crate::lanes::LaneHandle;
 use crate::lookup::{Answer, Explained, Finding, FindingKind, Stop, Why};
@@ -20,6 +20,14 @@ pub(super) fn trust(trust: Trust) -> proto::Trust {
     }
 }
 
+pub(super) fn veto(veto: Option<Veto>) -> proto::Veto {
+    match veto {
+        None => proto::Veto::Unspecified,
+        Some(Veto::Unreachable) => proto::Veto::Unreachable,
+        Some(Veto::Wedged) => proto::Veto::Wedged,
+    }
+}
+
 pub(super) fn tier(tier: Tier) -> proto::Tier {
     match tier {
         Tier::Device => proto::Tier::Device,
@@ -31,6 +39,7 @@ pub(super) fn tier(tier: Tier) -> proto::Tier {
 
 /// A lookup's answer, in columns.
 pub(super) fn lookup_response(answer: &Answer, with_positions: bool) -> proto::LookupResponse {
+    let counts = answer.rank_counts();
     let mut response = proto::LookupResponse {
         block_size: answer.group.block_size,
         query_blocks: answer.query_blocks as u32,
@@ -39,7 +48,8 @@ pub(super) fn lookup_response(answer: &Answer, with_positions: bool) -> proto::L
         holders_total: answer.rows_total as u32,
         busy: answer.busy,
         ranks_total: answer.ranks().len() as u32,
-        ranks_not_exact: answer.ranks_not_exact() as u32,
+        ranks_not_exact: counts.not_exact as u32,
+        ranks_vetoed: counts.vetoed as u32,
         ..proto::LookupResponse::default()
     };
     // By generation: it names one registration of one worker.
@@ -57,6 +67,9 @@ pub(super) fn lookup_response(answer: &Answer, with_positions: bool) -> proto::L
         response.matched_tokens.push(answer.tokens(row));
         response.trust.push(trust(row.trust).into());
         response.upper_bound.push(row.upper_bound);
+        if answer.vetoed_included {
+            response.vetoed.push(row.vetoed);
+        }
     }
     if with_positions {
         let now = now_ms();
@@ -108,6 +121,7 @@ fn rank_explanation(why: &Why, block_size: u32) -> proto::RankExplanation {
     let stop = match why.stop {
         Stop::WholePrompt => Wire::WholePrompt,
         Stop::ContentUnknown => Wire::ContentUnknown,
+        Stop::Vetoed(_) => Wire::Vetoed,
         Stop::NotHeld => Wire::NotHeld,
         Stop::Hole => Wire::Hole,
         Stop::Trust(Trust::NeverSeen) => Wire::NeverSeen,
@@ -209,11 +223,14 @@ pub(super) fn thread_place(pinned: Pinned) -> proto::ThreadPlace {
 
 /// A worker as it is.
 pub(super) fn worker_status(entry: &WorkerEntry, now: u64) -> proto::WorkerStatus {
+    let vetoed = entry.veto.get();
     proto::WorkerStatus {
         spec: Some(worker_spec(&entry.registration)),
         generation: entry.generation,
         is_static: entry.is_static,
         ranks: entry.ranks.iter().map(|r| rank_status(r, now)).collect(),
+        veto: veto(vetoed.map(|v| v.0)).into(),
+        veto_since_unix_ms: vetoed.map(|v| v.1),
     }
 }
 

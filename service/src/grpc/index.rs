@@ -156,7 +156,7 @@ impl IndexService for IndexApi {
         let view = self.fleet.view();
         let mut by_trust = BTreeMap::new();
         for rank in view.ranks() {
-            *by_trust.entry(rank.status.brief().0).or_insert(0) += 1;
+            *by_trust.entry(rank.status.brief().trust).or_insert(0) += 1;
         }
         let stats = self.engine.index().stats();
         let lanes = self.fleet.lanes();

@@ -39,6 +39,7 @@ pub(super) fn question(request: proto::LookupRequest) -> Result<Question, Servic
         tiers: tiers.into_iter().collect::<TierSet>(),
         residency,
         max_holders: request.max_holders as usize,
+        include_vetoed: request.include_vetoed,
     })
 }
 

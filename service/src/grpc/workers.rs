@@ -84,6 +84,14 @@ fn watch_event(asked: &str, change: &FleetEvent) -> Option<Event> {
                 detail: detail.clone().unwrap_or_default(),
             }))
         }
+        FleetEvent::VetoChanged { worker, model, from, to, since_ms } if wanted(asked, model) => {
+            Some(Event::VetoChanged(proto::VetoChanged {
+                worker: worker.to_string(),
+                from: answers::veto(*from).into(),
+                to: answers::veto(*to).into(),
+                since_unix_ms: *since_ms,
+            }))
+        }
         _ => None,
     }
 }

@@ -16,4 +16,4 @@ pub use hash_choice::{HASH_CHECK_EVERY_DEFAULT, HASH_SCHEME_BYTES_MAX, HashChoic
 pub use rank::{Now, Rank, RankInput, RankOutput};
 pub use spec::{Engine, IngestLimits, RankEndpoint, WorkerSpec};
 pub use status::{RankStatus, Trust};
-pub use subscriber::{RankSink, SinkClosed, follow_rank};
+pub use subscriber::{Pulse, RankSink, SinkClosed, follow_rank, probe};

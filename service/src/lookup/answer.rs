@@ -1,6 +1,6 @@
 //! What a lookup answers.
 
-use crate::fleet::{FleetView, Group, RankEntry};
+use crate::fleet::{Brief, FleetView, Group, RankEntry};
 use crate::ingest::Trust;
 use kvatlas_index::{RankKey, Tier};
 use std::sync::Arc;
@@ -18,6 +18,8 @@ pub struct Row {
     pub trust: Trust,
     /// Whether the figure may be too high.
     pub upper_bound: bool,
+    /// Whether the worker was vetoed; only where vetoed ones were asked for.
+    pub vetoed: bool,
 }
 
 /// The holders of a prompt's leading blocks.
@@ -39,6 +41,17 @@ pub struct Answer {
     pub busy: bool,
     /// The ranks that were asked for; `None` for all of the group.
     pub chosen: Option<Vec<Arc<RankEntry>>>,
+    /// Whether rows of vetoed workers are in the answer.
+    pub vetoed_included: bool,
+}
+
+/// Ranks of an answer, counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RankCounts {
+    /// Ranks that are not exact.
+    pub not_exact: usize,
+    /// Ranks whose worker is vetoed.
+    pub vetoed: usize,
 }
 
 impl Answer {
@@ -47,9 +60,13 @@ impl Answer {
         self.chosen.as_deref().unwrap_or(&self.group.ranks)
     }
 
-    /// Of these, the ranks that are not exact.
-    pub fn ranks_not_exact(&self) -> usize {
-        self.ranks().iter().filter(|r| r.status.brief().0 != Trust::Exact).count()
+    /// Of these, the ranks that an answer says something about, by what it says.
+    pub fn rank_counts(&self) -> RankCounts {
+        self.ranks().iter().fold(RankCounts::default(), |counts, rank| {
+            let Brief { trust, vetoed, .. } = rank.status.brief();
+            let not_exact = counts.not_exact + usize::from(trust != Trust::Exact);
+            RankCounts { not_exact, vetoed: counts.vetoed + usize::from(vetoed) }
+        })
     }
 
     /// A row's rank. `None`: its registration ended while the answer was made.

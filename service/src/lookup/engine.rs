@@ -3,7 +3,7 @@
 use super::answer::{Answer, Row};
 use super::items::ItemLimits;
 use super::question::{LookupError, NamespaceText, Prompt, Question, RankChoice};
-use crate::fleet::{Fleet, FleetView, Group, RankEntry};
+use crate::fleet::{Brief, Fleet, FleetView, Group, RankEntry};
 use crate::wire::ContentHasher;
 use kvatlas_index::{ContentHash, HolderDepth, Index, LookupOptions, Outcome, RankFilter, Reader};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -86,6 +86,7 @@ impl LookupEngine {
                 rows_total,
                 busy,
                 chosen,
+                vetoed_included: question.include_vetoed,
             })
         })
     }
@@ -166,8 +167,9 @@ fn join(view: &FleetView, question: &Question, found: &[HolderDepth]) -> Vec<Row
     let wanted = found.iter().filter(|h| question.tiers.contains(h.tier));
     let mut rows: Vec<Row> = wanted
         .filter_map(|h| {
-            let (trust, upper_bound) = view.by_key(h.rank)?.status.brief();
-            Some(Row { key: h.rank, tier: h.tier, blocks: h.blocks, trust, upper_bound })
+            let Brief { trust, upper_bound, vetoed } = view.by_key(h.rank)?.status.brief();
+            let row = Row { key: h.rank, tier: h.tier, blocks: h.blocks, trust, upper_bound, vetoed };
+            (question.include_vetoed || !vetoed).then_some(row)
         })
         .collect();
     let place = |row: &Row| view.by_key(row.key).map(|r| (&r.worker, r.rank, row.tier));

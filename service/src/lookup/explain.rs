@@ -3,7 +3,7 @@
 use super::engine::{LookupEngine, hash_prompt, hash_tokens};
 use super::question::{LookupError, NamespaceText, Prompt, Question};
 use super::{Answer, TierSet};
-use crate::fleet::{FleetError, Group, RankEntry};
+use crate::fleet::{FleetError, Group, RankEntry, Veto};
 use crate::ingest::Trust;
 use kvatlas_index::{ContentHash, LookupOptions, Residency, Tier, WalkStep};
 use std::sync::Arc;
@@ -47,6 +47,8 @@ pub enum Stop {
     NotHeld,
     /// It holds later blocks, but not this one.
     Hole,
+    /// Its worker is vetoed: a lookup leaves it out, whatever it holds.
+    Vetoed(Veto),
     /// Nothing of the rank was ever seen, or it cannot be believed: its trust says why.
     Trust(Trust),
 }
@@ -89,7 +91,8 @@ impl LookupEngine {
     /// Explains a lookup, for at most so many rows. What a lookup would refuse is a finding here.
     pub fn explain(&self, question: &Question, rows_max: usize) -> Explained {
         // Tiers are looked at one by one, each by itself: a cumulative depth has no single holder to walk.
-        let plain = Question { residency: Residency::PerTier, max_holders: 0, ..question.clone() };
+        let (residency, include_vetoed) = (Residency::PerTier, true);
+        let plain = Question { residency, max_holders: 0, include_vetoed, ..question.clone() };
         let answer = match self.lookup(&plain) {
             Ok(answer) => answer,
             Err(error) => return self.refused(question, &error),
@@ -152,7 +155,7 @@ impl LookupEngine {
                 format!("the prompt has no full block of {} tokens: nothing can match", answer.group.block_size);
             findings.push(Finding { kind: FindingKind::PromptTooShort, message });
         }
-        for why in ranks.iter().filter(|w| w.rank.status.brief().0 == Trust::Misconfigured) {
+        for why in ranks.iter().filter(|w| w.rank.status.brief().trust == Trust::Misconfigured) {
             let detail = why.rank.status.full().detail.clone().unwrap_or_default();
             let message = format!("worker {} rank {}: {detail}", why.rank.worker, why.rank.rank);
             findings.push(Finding { kind: FindingKind::BlockSizeMismatch, message });
@@ -211,10 +214,13 @@ fn places(tiers: TierSet, answer: &Answer) -> Vec<(Arc<RankEntry>, Tier, u32)> {
 }
 
 fn stop(rank: &RankEntry, blocks: u32, query_blocks: u32, deepest: u32, steps: &[WalkStep]) -> Stop {
+    if let Some((veto, _)) = rank.veto.get() {
+        return Stop::Vetoed(veto);
+    }
     if blocks >= query_blocks {
         return Stop::WholePrompt;
     }
-    let trust = rank.status.brief().0;
+    let trust = rank.status.brief().trust;
     if matches!(trust, Trust::NeverSeen | Trust::Misconfigured | Trust::Bootstrapping | Trust::Degraded) {
         return Stop::Trust(trust);
     }
@@ -232,6 +238,8 @@ fn stop(rank: &RankEntry, blocks: u32, query_blocks: u32, deepest: u32, steps: &
 fn message(rank: &RankEntry, tier: Tier, blocks: u32, stop: Stop) -> String {
     let detail = rank.status.full().detail.clone().unwrap_or_default();
     match stop {
+        Stop::Vetoed(Veto::Unreachable) => "left out of answers: the worker cannot be reached".into(),
+        Stop::Vetoed(Veto::Wedged) => "left out of answers: the worker takes requests and does nothing".into(),
         Stop::WholePrompt => "every full block of the prompt is held".into(),
         Stop::ContentUnknown => format!("block {blocks} is not known from any worker"),
         Stop::NotHeld => format!("block {blocks} is held elsewhere, but not in this worker's {tier:?} tier"),

@@ -12,7 +12,7 @@ mod items;
 mod question;
 mod times;
 
-pub use answer::{Answer, Row};
+pub use answer::{Answer, RankCounts, Row};
 pub use engine::{LookupEngine, LookupLimits};
 pub use explain::{Explained, Finding, FindingKind, Stop, Why};
 pub use items::ItemLimits;

@@ -114,6 +114,8 @@ pub struct Question {
     pub residency: Residency,
     /// Most rows of the answer; 0 for all.
     pub max_holders: usize,
+    /// Whether ranks of vetoed workers are in the answer, too.
+    pub include_vetoed: bool,
 }
 
 /// Why a lookup has no answer.

@@ -33,7 +33,7 @@ impl Facts {
         let mut ranks = view.workers().filter(|w| w.is_static).flat_map(|w| &w.ranks);
         // A rank whose events are pushed says nothing before its publisher comes to us, so nothing waits for it.
         let waiting =
-            ranks.any(|r| !r.is_pushed() && matches!(r.status.brief().0, Trust::NeverSeen | Trust::Bootstrapping));
+            ranks.any(|r| !r.is_pushed() && matches!(r.status.brief().trust, Trust::NeverSeen | Trust::Bootstrapping));
         if !waiting || self.start.elapsed() >= self.ready_deadline {
             self.ready.store(true, Ordering::Relaxed);
         }

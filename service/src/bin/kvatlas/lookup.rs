@@ -20,6 +20,9 @@ pub(crate) struct LookupArgs {
     /// Show cursor and age of every rank as well.
     #[arg(long)]
     positions: bool,
+    /// Show holders of vetoed workers, too: those that cannot be reached.
+    #[arg(long)]
+    include_vetoed: bool,
 }
 
 #[derive(Args)]
@@ -37,6 +40,7 @@ pub(crate) async fn lookup(args: LookupArgs) -> Result<(), Box<dyn Error>> {
     let request = proto::LookupRequest {
         max_holders: args.max_holders,
         with_positions: args.positions,
+        include_vetoed: args.include_vetoed,
         ..args.prompt.request()?
     };
     let mut client = IndexServiceClient::new(args.client.channel().await?).max_decoding_message_size(ANSWER_BYTES_MAX);
@@ -63,11 +67,11 @@ fn holder(answer: &proto::LookupResponse, i: usize) -> Option<(&str, u32, i32, u
 }
 
 fn lookup_json(answer: &proto::LookupResponse) -> serde_json::Value {
-    let holders = (0..answer.worker.len()).filter_map(|i| holder(answer, i));
-    let holders = holders.map(|(worker, rank, tier, blocks, tokens, trust, upper_bound)| {
+    let holders = (0..answer.worker.len()).filter_map(|i| Some((holder(answer, i)?, answer.vetoed.get(i))));
+    let holders = holders.map(|((worker, rank, tier, blocks, tokens, trust, upper_bound), vetoed)| {
         json!({
             "worker": worker, "rank": rank, "tier": tier_name(tier), "matched_blocks": blocks, "matched_tokens": tokens,
-            "trust": trust_name(trust), "upper_bound": upper_bound,
+            "trust": trust_name(trust), "upper_bound": upper_bound, "vetoed": vetoed.copied().unwrap_or_default(),
         })
     });
     let positions = answer.positions.iter().map(|p| {
@@ -86,6 +90,7 @@ fn lookup_json(answer: &proto::LookupResponse) -> serde_json::Value {
         "busy": answer.busy,
         "ranks_total": answer.ranks_total,
         "ranks_not_exact": answer.ranks_not_exact,
+        "ranks_vetoed": answer.ranks_vetoed,
         "positions": positions.collect::<Vec<_>>(),
     })
 }
@@ -118,6 +123,10 @@ fn print_lookup(answer: &proto::LookupResponse) {
             ]);
         }
         println!("{rows}");
+    }
+    if answer.ranks_vetoed > 0 {
+        let how = if answer.vetoed.is_empty() { "left out" } else { "shown all the same" };
+        println!("{} ranks of vetoed workers, {how} (`kvatlas workers` says why)", answer.ranks_vetoed);
     }
     if answer.truncated {
         println!("shortened: {} holders in all", answer.holders_total);

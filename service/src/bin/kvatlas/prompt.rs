@@ -67,6 +67,7 @@ impl PromptArgs {
             residency: residency.into(),
             max_holders: 0,
             with_positions: false,
+            include_vetoed: false,
         })
     }
 }

@@ -35,8 +35,19 @@ pub(crate) async fn workers(args: WorkersArgs) -> Result<(), Box<dyn Error>> {
         println!("{:#}", json!({ "workers": workers }));
         return Ok(());
     }
-    let mut rows =
-        table(&["worker", "model", "group", "block", "rank", "trust", "cursor", "newest event", "hashes", "detail"]);
+    let mut rows = table(&[
+        "worker",
+        "model",
+        "group",
+        "block",
+        "rank",
+        "trust",
+        "veto",
+        "cursor",
+        "newest event",
+        "hashes",
+        "detail",
+    ]);
     for worker in &answer.workers {
         let spec = worker.spec.clone().unwrap_or_default();
         for rank in &worker.ranks {
@@ -49,6 +60,7 @@ pub(crate) async fn workers(args: WorkersArgs) -> Result<(), Box<dyn Error>> {
                 figure(spec.block_size),
                 figure(rank.rank),
                 trust_name(rank.trust).into(),
+                veto(worker).unwrap_or("-").into(),
                 figure(cursor),
                 figure(age(rank.last_event_age_ms)),
                 hashes(rank).into(),
@@ -59,6 +71,14 @@ pub(crate) async fn workers(args: WorkersArgs) -> Result<(), Box<dyn Error>> {
     println!("{rows}");
     println!("{} workers", answer.workers.len());
     Ok(())
+}
+
+/// Why a worker is left out of answers.
+fn veto(worker: &proto::WorkerStatus) -> Option<&'static str> {
+    match worker.veto() {
+        proto::Veto::Unspecified => None,
+        veto => Some(veto.as_str_name().trim_start_matches("VETO_")),
+    }
 }
 
 /// What the sampled hash check found, in a table's cell; `-` if nothing was checked.
@@ -87,7 +107,8 @@ fn worker_json(worker: &proto::WorkerStatus) -> serde_json::Value {
     json!({
         "id": spec.id, "model": spec.model, "routing_group": spec.routing_group, "block_size": spec.block_size,
         "hash_scheme": spec.hash_scheme, "hash_check_every": spec.hash_check_every,
-        "generation": worker.generation, "static": worker.is_static, "ranks": ranks.collect::<Vec<_>>(),
+        "generation": worker.generation, "static": worker.is_static,
+        "veto": veto(worker), "veto_since_unix_ms": worker.veto_since_unix_ms, "ranks": ranks.collect::<Vec<_>>(),
     })
 }
 

@@ -19,6 +19,9 @@ pub enum SocketError {
     /// The transport failed, or the peer closed.
     #[error("connection: {0}")]
     Io(#[from] std::io::Error),
+    /// The worker was given up, and this connection of it with it.
+    #[error("hung up: the worker cannot be reached")]
+    HungUp,
     /// Connecting and the handshake took too long.
     #[error("no handshake in time")]
     HandshakeTimeout,
@@ -54,6 +57,7 @@ impl SocketError {
     pub const fn label(&self) -> &'static str {
         match self {
             SocketError::Io(_) => "socket_io",
+            SocketError::HungUp => "socket_hung_up",
             SocketError::HandshakeTimeout => "socket_handshake_timeout",
             SocketError::Handshake(_) => "socket_bad_handshake",
             SocketError::WrongPeer(_) => "socket_wrong_peer",

@@ -11,6 +11,7 @@
 //! sequence shows the gap. So a slow index costs this rank a replay, and costs the engine and every other rank nothing.
 
 mod events;
+mod pulse;
 mod queue;
 mod replay;
 
@@ -19,8 +20,10 @@ use super::socket::{Endpoint, EndpointError, SocketLimits};
 use super::spec::{IngestLimits, RankEndpoint, WorkerSpec};
 use super::status::{RankStatus, Trust};
 use crate::ops::{Applied, OpBatch};
+pub use pulse::{Pulse, probe};
 use queue::{Entry, Queue};
 use std::future::Future;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -43,6 +46,11 @@ pub trait RankSink: Send {
     fn settled(&mut self, trust: Trust) {
         let _ = trust;
     }
+
+    /// Where the rank's connections tell that the publisher is there, or is not. Asked for once.
+    fn pulse(&self) -> Arc<Pulse> {
+        Arc::default()
+    }
 }
 
 /// The sink takes nothing any more: the rank was removed, or the service stops.
@@ -61,11 +69,13 @@ pub async fn follow_rank<S: RankSink>(
 ) -> Result<(), EndpointError> {
     let events: Endpoint = endpoint.events.parse()?;
     let replay = endpoint.replay.as_deref().map(str::parse).transpose()?;
+    let pulse = sink.pulse();
     let mut follower = Follower {
         name: format!("{} rank {}", spec.id, endpoint.rank),
         rank: Rank::new(spec, endpoint, limits),
         sink,
         limits: *limits,
+        pulse: pulse.clone(),
         replay,
         origin: Instant::now(),
         published: (Trust::default(), false, 0, None),
@@ -74,7 +84,7 @@ pub async fn follow_rank<S: RankSink>(
     };
     let queue = Queue::new(limits);
     let mut tasks = JoinSet::new();
-    tasks.spawn(events::read_events(events, spec.topic.clone(), *limits, queue.sender()));
+    tasks.spawn(events::read_events(events, spec.topic.clone(), *limits, queue.sender(), pulse));
     tokio::select! {
         () = stop.cancelled() => {}
         _closed = follower.run(queue) => {}
@@ -87,6 +97,7 @@ struct Follower<S> {
     rank: Rank,
     sink: S,
     limits: IngestLimits,
+    pulse: Arc<Pulse>,
     replay: Option<Endpoint>,
     origin: Instant,
     published: (Trust, bool, u64, Option<&'static str>),
@@ -147,7 +158,8 @@ impl<S: RankSink> Follower<S> {
     fn ask(&mut self, request: u64, from: u64) {
         self.replays.abort_all();
         if let Some(endpoint) = &self.replay {
-            let fetch = replay::fetch(endpoint.clone(), request, from, self.limits, self.replies.sender());
+            let (replies, pulse) = (self.replies.sender(), self.pulse.clone());
+            let fetch = replay::fetch(endpoint.clone(), request, from, self.limits, replies, pulse);
             self.replays.spawn(fetch);
         }
     }

@@ -1,16 +1,26 @@
 //! The replay task: one request, its answers up to the end marker.
 
+use super::pulse::{Asked, Pulse};
 use super::queue::Sender;
 use super::socket_limits;
 use crate::ingest::rank::RankInput;
 use crate::ingest::socket::{Connection, Endpoint, Role, SocketError};
 use crate::ingest::spec::IngestLimits;
 use crate::wire::{FrameLimits, ReplayReply, parse_replay, replay_request};
+use std::sync::Arc;
 use tokio::time::{Instant, sleep};
 
 /// Asks for everything from `from` on. Ends after the end marker, or by being dropped; whether the answers come in time is
 /// the cursor's to judge.
-pub(super) async fn fetch(endpoint: Endpoint, request: u64, from: u64, limits: IngestLimits, to: Sender) {
+pub(super) async fn fetch(
+    endpoint: Endpoint,
+    request: u64,
+    from: u64,
+    limits: IngestLimits,
+    to: Sender,
+    pulse: Arc<Pulse>,
+) {
+    let mut asked = Asked { pulse: &pulse, replied: false };
     let Some(mut connection) = open(&endpoint, &limits).await else {
         to.count("replay_connect_failures", 1).ok();
         to.tell(RankInput::ReplayFailed { request }).await;
@@ -24,6 +34,8 @@ pub(super) async fn fetch(endpoint: Endpoint, request: u64, from: u64, limits: I
     loop {
         match connection.receive().await {
             Ok(frames) => {
+                asked.replied = true;
+                pulse.contact();
                 let end = matches!(parse_replay(&frames, &frame_limits), Ok(ReplayReply::End));
                 to.reply(request, frames).await;
                 if end {

@@ -1,0 +1,60 @@
+//! `[liveness]`: what was written, and what comes of it.
+
+use super::raw::ConfigError;
+use super::resolve::millis;
+use crate::fleet::LivenessLimits;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// `[liveness]`: as [`LivenessLimits`], times in milliseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "each setting is documented at `LivenessLimits`")]
+pub struct RawLiveness {
+    pub enabled: bool,
+    pub stall_ms: u64,
+    pub wedge_ms: u64,
+}
+
+impl Default for RawLiveness {
+    fn default() -> Self {
+        let LivenessLimits { enabled, stall, wedge } = LivenessLimits::default();
+        Self { enabled, stall_ms: stall.as_millis() as u64, wedge_ms: wedge.as_millis() as u64 }
+    }
+}
+
+impl RawLiveness {
+    /// The limits, each in its range.
+    pub(super) fn resolve(&self) -> Result<LivenessLimits, ConfigError> {
+        let some = |setting: &str, value: u64| match millis(setting, value)? {
+            Duration::ZERO => Err(ConfigError::Value { setting: setting.into(), reason: "at least 1".into() }),
+            duration => Ok(duration),
+        };
+        Ok(LivenessLimits {
+            enabled: self.enabled,
+            stall: some("liveness.stall_ms", self.stall_ms)?,
+            wedge: some("liveness.wedge_ms", self.wedge_ms)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_the_limits_own() {
+        assert_eq!(RawLiveness::default().resolve().unwrap(), LivenessLimits::default());
+    }
+
+    #[test]
+    fn values_out_of_range_are_named() {
+        for (raw, expected) in [
+            (RawLiveness { stall_ms: 0, ..RawLiveness::default() }, "liveness.stall_ms"),
+            (RawLiveness { wedge_ms: 0, ..RawLiveness::default() }, "liveness.wedge_ms"),
+            (RawLiveness { stall_ms: u64::MAX, ..RawLiveness::default() }, "liveness.stall_ms"),
+        ] {
+            assert!(raw.resolve().unwrap_err().to_string().contains(expected));
+        }
+    }
+}
