@@ -130,7 +130,7 @@ impl Aliases {
     }
 
     /// Gives a holder's name at a position a place: after `latest`, if that is the holder's name of the position before.
-    #[inline(always)]
+    #[inline]
     pub fn append(&mut self, latest: u32, holder: u32, position: u32, name: u64) -> u32 {
         self.names_live += 1;
         let (place, granule) = (latest % PLACES, &mut self.granules[(latest / PLACES) as usize]);
@@ -147,6 +147,24 @@ impl Aliases {
         };
         self.names[alias as usize] = name;
         alias
+    }
+
+    /// Writes a name behind one of the position before, in a granule that `append` went on in: nothing stands behind that. It
+    /// is not live before `enliven`.
+    #[inline(always)]
+    pub fn write_behind(&mut self, alias: u32, name: u64) {
+        debug_assert!(!alias.is_multiple_of(PLACES));
+        self.names[alias as usize] = name;
+    }
+
+    /// Makes the last `count` names up to an alias live, which were written behind a live one of their granule.
+    #[inline]
+    pub fn enliven(&mut self, latest: u32, count: u32) {
+        self.names_live += count as usize;
+        let granule = &mut self.granules[(latest / PLACES) as usize];
+        let places = ((1 << count) - 1) << (latest % PLACES + 1 - count);
+        debug_assert!(granule.holder & places == 0 && granule.holder & places >> 1 != 0 || count == 0);
+        granule.holder |= places;
     }
 
     /// The first place of a new granule.

@@ -11,15 +11,13 @@ use crate::layout::Entry;
 use crate::prefetch::read_soon;
 use crate::types::{EngineHash, Removed};
 
-/// Names of an event whose lines are asked for before anything else; more are asked for when they are worked on.
-const EXPECTED: usize = 4;
-
 impl<'a> Work<'a> {
     /// Takes one copy of each name away.
     pub fn remove(&mut self, parking: &mut Parking, names: &[EngineHash], did: &mut Removed) -> Result<(), IndexError> {
         let me = &self.holders[self.tier.index()];
         if me.private_len > 0 {
-            self.canonical.expect_private(&self.shard.arena, me, &names[..names.len().min(EXPECTED)]);
+            self.canonical.expect_private(me);
+            self.expect_names(names);
         }
         let mut i = 0;
         while i < names.len() {

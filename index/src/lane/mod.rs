@@ -135,6 +135,7 @@ impl Lane {
             if store.names.is_empty() {
                 return Ok(());
             }
+            work.expect_names(store.names);
             let after = match store.parent {
                 None => Some(After::ROOT),
                 Some(parent) => work.parent(parent.0),

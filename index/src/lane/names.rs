@@ -62,6 +62,19 @@ struct Appending<'a> {
     holder: u32,
     latest: u32,
     position: u32,
+    /// Names up to the latest one that are not live yet.
+    behind: u32,
+    /// Places behind the latest name that are free for the next positions.
+    left: u32,
+}
+
+impl Appending<'_> {
+    /// What was appended is live from now on.
+    #[inline]
+    fn finish(&mut self) {
+        self.slots.aliases.enliven(self.latest, self.behind);
+        self.behind = 0;
+    }
 }
 
 impl Keys for Appending<'_> {
@@ -86,7 +99,16 @@ impl Keys for Appending<'_> {
 impl Append for Appending<'_> {
     #[inline(always)]
     fn append(&mut self, name: u64) -> u32 {
-        self.latest = self.slots.aliases.append(self.latest, self.holder, self.position, name);
+        if self.left > 0 {
+            self.left -= 1;
+            self.behind += 1;
+            self.latest += 1;
+            self.slots.aliases.write_behind(self.latest, name);
+        } else {
+            self.finish();
+            self.latest = self.slots.aliases.append(self.latest, self.holder, self.position, name);
+            self.left = PLACES - 1 - self.latest % PLACES;
+        }
         self.position += 1;
         self.latest | ALIAS
     }
@@ -105,6 +127,12 @@ impl LaneNames {
     #[inline]
     pub fn expect(&self, arena: &Arena, name: u64) {
         self.map.expect(&self.slots(arena), name);
+    }
+
+    /// Asks for the lines of names, to be looked at soon.
+    #[inline]
+    pub fn expect_all(&self, arena: &Arena, names: &[EngineHash]) {
+        self.map.expect_all(&self.slots(arena), names.iter().map(|n| n.0));
     }
 
     /// A position that probably has this name: nothing but the map's line is read.
@@ -196,9 +224,10 @@ impl LaneNames {
         elsewhere: impl Fn(u32) -> bool,
     ) -> u32 {
         let slots = Slots { arena, aliases: &mut self.aliases, key: self.key };
-        let mut appending = Appending { slots, holder, latest: of.latest_alias, position: from };
+        let mut appending = Appending { slots, holder, latest: of.latest_alias, position: from, behind: 0, left: 0 };
         let names = names.iter().map(|n| n.0);
         let taken = self.map.insert_private(&mut appending, names, holder, elsewhere);
+        appending.finish();
         of.latest_alias = appending.latest;
         of.private_len += u64::from(taken);
         taken
@@ -276,12 +305,10 @@ impl LaneNames {
         self.aliases.remove_all(aliases);
     }
 
-    /// Asks for what a removal of private names reads first: the map's lines of the names, the place where the first one is
-    /// expected.
+    /// Asks for the place where the next removal of a private name is expected.
     #[inline]
-    pub fn expect_private(&self, arena: &Arena, of: &HolderNames, names: &[EngineHash]) {
+    pub fn expect_private(&self, of: &HolderNames) {
         self.aliases.ask(of.below_alias);
-        names.iter().for_each(|name| self.expect(arena, name.0));
     }
 
     fn unmap(&mut self, arena: &Arena, alias: u32, name: u64) {

@@ -10,6 +10,9 @@ use crate::types::{EngineHash, Tier};
 use crate::version::Locked;
 use std::collections::VecDeque;
 
+/// Names of an event whose lines of the map are asked for at its beginning.
+const NAMES_EXPECTED: usize = 64;
+
 /// Counters of a lane, published after every operation.
 #[derive(Default)]
 pub(crate) struct Counts {
@@ -140,6 +143,15 @@ impl<'a> Work<'a> {
     pub fn not_private(&mut self, names: &[EngineHash]) -> usize {
         let (slot, me) = (self.slot(), &self.holders[self.tier.index()]);
         self.canonical.not_private(&self.shard.arena, slot, me, names)
+    }
+
+    /// Asks for the map's lines of names that are likely to get a slot: where a holder has names of its own, a new one is new
+    /// to the map, too. The lines arrive while the place of the blocks is looked for.
+    #[inline]
+    pub fn expect_names(&self, names: &[EngineHash]) {
+        if self.holders[self.tier.index()].private_len > 0 {
+            self.canonical.expect_all(&self.shard.arena, &names[..names.len().min(NAMES_EXPECTED)]);
+        }
     }
 
     /// Where a name stands in a tier of this rank.

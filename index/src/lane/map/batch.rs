@@ -1,5 +1,6 @@
 //! Work on up to 64 names at a time: hash, home and tag of each once and its line asked for; then, eight names ahead of the
-//! work, the line after a home that was passed or is full, and what a tag match stands for; then the work itself.
+//! work, the line after a home that was passed; then the work itself. A new name whose home has a free slot, none with its
+//! tags and was not passed takes one look at one line.
 
 use crate::lane::map::homes::{Homes, tag};
 use crate::lane::map::{Append, EVERYBODY, Keys, LaneMap, salt};
@@ -30,7 +31,7 @@ impl LaneMap {
         owner: u32,
         from: u32,
     ) -> u32 {
-        let mut names = names;
+        let (mut names, salt) = (names, salt(owner));
         let mut taken = 0;
         if names.len() == 1 {
             return names.next().map_or(0, |name| self.insert_one(keys, name, owner, from));
@@ -39,17 +40,19 @@ impl LaneMap {
             let count = names.len().min(BATCH);
             self.make_room(keys, count);
             self.plan(keys, names.by_ref().take(count).map(|name| (name, 0)));
-            (0..AHEAD.min(count)).for_each(|j| self.ask_ahead(keys, j));
             for j in 0..count {
-                if j + AHEAD < count {
-                    self.ask_ahead(keys, j + AHEAD);
-                }
-                let Planned { name, home, raw, .. } = self.plan[j];
-                let home = home as usize;
-                if self.is_there(keys, name, owner, home, raw) {
+                self.ask_ahead(j + AHEAD, count);
+                let Planned { name, home, raw, .. } = self.plan[j % BATCH];
+                let (home, canonical) = (home as usize, tag(raw, 0));
+                let line = &mut self.lines[home];
+                if let Some(k) = line.free_for_new(canonical, tag(raw, salt)) {
+                    line.set(k, canonical, from + taken, 0);
+                    self.len += 1;
+                } else if self.is_there(keys, name, owner, home, raw) {
                     return taken;
+                } else {
+                    self.put(keys, home, canonical, from + taken);
                 }
-                self.put(keys, home, tag(raw, 0), from + taken);
                 taken += 1;
             }
         }
@@ -86,25 +89,28 @@ impl LaneMap {
         owner: u32,
         elsewhere: impl Fn(u32) -> bool,
     ) -> u32 {
-        let mut names = names;
+        let (mut names, salt) = (names, salt(owner));
         let mut taken = 0;
         while names.len() > 0 {
             let count = names.len().min(BATCH);
             self.make_room(keys, count);
             self.plan(keys, names.by_ref().take(count).map(|name| (name, 0)));
-            (0..AHEAD.min(count)).for_each(|j| self.ask_ahead(keys, j));
             for j in 0..count {
-                if j + AHEAD < count {
-                    self.ask_ahead(keys, j + AHEAD);
+                self.ask_ahead(j + AHEAD, count);
+                let Planned { name, home, raw, .. } = self.plan[j % BATCH];
+                let (home, own) = (home as usize, tag(raw, salt));
+                let line = &mut self.lines[home];
+                if let Some(k) = line.free_for_new(tag(raw, 0), own) {
+                    line.set(k, own, keys.append(name), 0);
+                    self.len += 1;
+                } else {
+                    let (canonical, private) = self.find_both(keys, name, owner, home, raw);
+                    if private.is_some() || canonical.is_some_and(&elsewhere) {
+                        return taken;
+                    }
+                    let slot = keys.append(name);
+                    self.put(keys, home, own, slot);
                 }
-                let Planned { name, home, raw, .. } = self.plan[j];
-                let home = home as usize;
-                let (canonical, own) = self.find_both(keys, name, owner, home, raw);
-                if own.is_some() || canonical.is_some_and(&elsewhere) {
-                    return taken;
-                }
-                let slot = keys.append(name);
-                self.put(keys, home, tag(raw, salt(owner)), slot);
                 taken += 1;
             }
         }
@@ -184,17 +190,14 @@ impl LaneMap {
         }
     }
 
-    /// Second stage of a planned name, whose home line is here.
+    /// Second stage of a planned name, whose home line is here: the line after a home that was passed.
     #[inline(always)]
-    fn ask_ahead(&self, keys: &impl Keys, j: usize) {
-        let Planned { home, raw, .. } = self.plan[j];
-        let line = &self.lines[home as usize];
-        let candidates = line.with_tag(tag(raw, 0));
-        if candidates != 0 {
-            keys.ask(line.slot(candidates.trailing_zeros() as usize));
-        }
-        if line.passed() > 0 || line.free() == 0 {
-            read_soon(&self.lines[home as usize + 1]);
+    fn ask_ahead(&self, j: usize, count: usize) {
+        if j < count {
+            let home = self.plan[j % BATCH].home as usize;
+            if self.lines[home].passed() > 0 {
+                read_soon(&self.lines[home + 1]);
+            }
         }
     }
 }

@@ -69,6 +69,12 @@ impl Line {
     pub fn free(&self) -> u32 {
         tags::equal(&self.tags, 0)
     }
+    /// An empty slot, where neither tag stands here and a probe that begins here is done: most names that are new.
+    #[inline(always)]
+    pub fn free_for_new(&self, one: u16, two: u16) -> Option<usize> {
+        let (there, free) = tags::either_or_none(&self.tags, one, two);
+        (there == 0 && free != 0 && self.ends_here()).then(|| free.trailing_zeros() as usize)
+    }
     /// Taken slots.
     #[inline(always)]
     pub fn taken(&self) -> u32 {

@@ -115,6 +115,17 @@ impl LaneMap {
         read_soon(&self.lines[self.homes.place(keys.hash(name)).0]);
     }
 
+    /// The same for several names.
+    #[inline]
+    pub fn expect_all(&self, keys: &impl Keys, names: impl Iterator<Item = u64>) {
+        let (homes, lines) = (self.homes, &self.lines[..]);
+        if homes.sweeping() {
+            names.for_each(|name| read_soon(&lines[homes.place_swept(keys.hash(name)).0]));
+        } else {
+            names.for_each(|name| read_soon(&lines[homes.place_still(keys.hash(name)).0]));
+        }
+    }
+
     /// What probably is an owner's name, by the tag in its home line alone: reads no name.
     #[inline]
     pub fn candidate(&self, keys: &impl Keys, name: u64, owner: u32) -> Option<u32> {

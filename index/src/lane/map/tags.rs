@@ -39,6 +39,28 @@ fn equal_sse2(tags: &[u16; SLOTS], tag: u16) -> u32 {
     _mm_movemask_epi8(_mm_packs_epi16(low, high)) as u32 & ((1 << SLOTS) - 1)
 }
 
+/// Where tag k is one of two, and where the slot is empty.
+#[inline(always)]
+#[cfg(all(not(loom), target_arch = "x86_64"))]
+pub(crate) fn either_or_none(tags: &[u16; SLOTS], one: u16, two: u16) -> (u32, u32) {
+    // SAFETY: SSE2 is part of every x86_64 target.
+    unsafe { either_or_none_sse2(tags, one, two) }
+}
+
+#[inline]
+#[target_feature(enable = "sse2")]
+#[cfg(all(not(loom), target_arch = "x86_64"))]
+fn either_or_none_sse2(tags: &[u16; SLOTS], one: u16, two: u16) -> (u32, u32) {
+    use core::arch::x86_64::{
+        __m128i, _mm_cmpeq_epi16, _mm_movemask_epi8, _mm_or_si128, _mm_packs_epi16, _mm_set1_epi16, _mm_setzero_si128,
+    };
+    let (one, two, zero) = (_mm_set1_epi16(one as i16), _mm_set1_epi16(two as i16), _mm_setzero_si128());
+    let (low, high) = halves(tags);
+    let either = |tags: __m128i| _mm_or_si128(_mm_cmpeq_epi16(tags, one), _mm_cmpeq_epi16(tags, two));
+    let bits = |low, high| _mm_movemask_epi8(_mm_packs_epi16(low, high)) as u32 & ((1 << SLOTS) - 1);
+    (bits(either(low), either(high)), bits(_mm_cmpeq_epi16(low, zero), _mm_cmpeq_epi16(high, zero)))
+}
+
 /// Where the place bits of tag k, counted from `base` on, are more than `boundary`, and where they are equal to it.
 #[inline(always)]
 #[cfg(all(not(loom), target_arch = "x86_64"))]
@@ -87,9 +109,16 @@ pub(crate) fn equal(tags: &[u16; SLOTS], tag: u16) -> u32 {
     tags.iter().enumerate().fold(0, |bits, (k, &t)| bits | u32::from(t == tag) << k)
 }
 
+/// Where tag k is one of two, and where the slot is empty.
+#[inline(always)]
+#[cfg(any(loom, not(target_arch = "x86_64")))]
+pub(crate) fn either_or_none(tags: &[u16; SLOTS], one: u16, two: u16) -> (u32, u32) {
+    (equal(tags, one) | equal(tags, two), equal(tags, 0))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{SLOTS, beyond, equal};
+    use super::{SLOTS, beyond, either_or_none, equal};
     use crate::lane::map::homes::SALT_BITS;
 
     #[test]
@@ -99,6 +128,22 @@ mod tests {
                 let tags = std::array::from_fn(|k| if bits >> k & 1 == 1 { tag } else { tag ^ 1 << k });
                 assert_eq!(equal(&tags, tag), bits);
             }
+        }
+    }
+
+    #[test]
+    fn both_tags_and_empty_slots_are_seen_at_once() {
+        let mut kinds = [0usize; SLOTS];
+        let mut seed = 1u64;
+        for _ in 0..20_000 {
+            for kind in &mut kinds {
+                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                *kind = (seed >> 33) as usize % 4;
+            }
+            let tags = kinds.map(|kind| [0, 7, 0xffff, 0x8007][kind]);
+            let of = |kind| (0..SLOTS).fold(0, |bits, k| bits | u32::from(kinds[k] == kind) << k);
+            assert_eq!(either_or_none(&tags, 7, 0xffff), (of(1) | of(2), of(0)));
+            assert_eq!(either_or_none(&tags, 7, 7), (of(1), of(0)));
         }
     }
 
