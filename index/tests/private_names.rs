@@ -130,3 +130,31 @@ fn a_private_name_moves_to_a_new_run() {
         assert_eq!((did.removed, did.copies), (28, 1));
     });
 }
+
+/// A name that comes a second time ends a stretch in the middle of a granule, of a batch, or where an earlier event stopped.
+#[test]
+fn a_stretch_ends_where_a_name_comes_again() {
+    over_every_run_length(|pair| {
+        store(pair, 0, None, 1..160);
+        let mut block = 1;
+        for (count, again) in [(3, 1), (13, 4), (70, 69), (20, 0), (1, 0), (9, 8)] {
+            let mut names: Vec<_> = (block..block + count).map(|block| name(1, block)).collect();
+            names.push(names[again as usize]);
+            let contents: Vec<_> = (block..=block + count).map(|block| ContentHash(block + 7)).collect();
+            let parent = (block > 1).then(|| block - 1);
+            // What names itself as its parent is refused whole; anything else moves the name to its second place.
+            let did = pair.store(1, DEVICE, &copy(parent.map(|block| name(1, block)), &names, &contents)).unwrap();
+            assert_eq!(did.is_err(), again + 1 == count);
+            pair.check().unwrap();
+            pair.compare_names(1).unwrap();
+            store(pair, 1, parent, block..block + count);
+            pair.check().unwrap();
+            block += count;
+        }
+        let did = remove(pair, 1, (1..block).rev());
+        assert_eq!(did.removed + did.copies, block - 1);
+        store(pair, 1, None, 1..160);
+        pair.check().unwrap();
+        pair.compare_names(1).unwrap();
+    });
+}

@@ -319,6 +319,24 @@ mod tests {
         assert_eq!((aliases.live, aliases.known, aliases.free.len(), aliases.groups.len()), (0, 1, 0, 0));
     }
 
+    /// Names written behind a live one are live together, and a later name goes on where they end.
+    #[test]
+    fn names_written_behind_are_live_together() {
+        for count in 0..PLACES {
+            let mut aliases = Aliases::new(8_000, &mut Site::default()).unwrap();
+            let first = aliases.append(0, 9, 40, 100);
+            (1..=count).for_each(|i| aliases.write_behind(first + i, u64::from(100 + i)));
+            aliases.enliven(first + count, count);
+            assert_eq!((aliases.len(), aliases.of(9).count()), (1 + count as usize, 1 + count as usize));
+            let next = aliases.append(first + count, 9, 41 + count, 7);
+            assert_eq!(next / PLACES == first / PLACES, count + 1 < PLACES);
+            assert_eq!((aliases.position(next), aliases.below(next)), (41 + count, first + count));
+            let all: Vec<_> = aliases.of(9).map(|(alias, _)| alias).collect();
+            aliases.remove_all(&all);
+            assert_eq!((aliases.live, aliases.len(), aliases.known), (0, 0, 1));
+        }
+    }
+
     /// Another name of the same position, a gap, another holder, a dead name: each begins a granule.
     #[test]
     fn only_the_next_position_of_the_holder_goes_on() {
