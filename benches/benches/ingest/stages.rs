@@ -195,6 +195,8 @@ impl Group {
         for rank in &ranks {
             self.lane.close_rank(rank.slot).expect("an open rank");
         }
+        // What the ranks held goes now, as on a lane with nothing else to do: it is no part of the next stream's path.
+        while self.lane.sweep(1024) > 0 {}
         spent
     }
 }

@@ -191,19 +191,33 @@ impl ContentHasher {
         if stored.parent.is_none() {
             seed ^= store_namespace(stored).0;
         }
+        out.reserve(contents.blocks);
         match stored.tokens.words() {
-            Some(words) => {
-                for block in words.chunks_exact(4 * self.block_size).take(contents.blocks) {
-                    out.push(ContentHash(xxh3_64_with_seed(block, seed)));
-                    seed = CONTENT_SEED;
-                }
-            }
+            Some(words) => self.hash_words(words, contents.blocks, seed, out),
             None => self.read_and_hash(stored, contents.blocks, seed, out),
         }
         if !stored.extra_keys.all_nil() {
             fold_store_extras(stored, &mut out[start..]);
         }
         Ok(contents)
+    }
+
+    /// Hashes the blocks that the decoder wrote down, the first with `seed`. The sizes that engines are run with have a
+    /// length known here.
+    fn hash_words(&self, words: &[u8], blocks: usize, seed: u64, out: &mut Vec<ContentHash>) {
+        match self.block_size {
+            1 => hash_blocks::<4>(words, blocks, seed, out),
+            8 => hash_blocks::<32>(words, blocks, seed, out),
+            16 => hash_blocks::<64>(words, blocks, seed, out),
+            32 => hash_blocks::<128>(words, blocks, seed, out),
+            _ => {
+                let mut seed = seed;
+                for block in words.chunks_exact(4 * self.block_size).take(blocks) {
+                    out.push(ContentHash(xxh3_64_with_seed(block, seed)));
+                    seed = CONTENT_SEED;
+                }
+            }
+        }
     }
 
     /// Hashes token ids out of the message, where the decoder did not write them down.
@@ -243,6 +257,20 @@ impl ContentHasher {
             return Err(StoreContentError::Misaligned { hashes, blocks });
         }
         Ok(StoreContents { blocks, partial_tail })
+    }
+}
+
+/// Hashes the first `count` blocks of `BYTES` bytes, the very first with `seed`. With length and seed constant all but the
+/// multiplications of XXH3's short forms is computed by the compiler, and neighbouring blocks overlap in the processor.
+fn hash_blocks<const BYTES: usize>(words: &[u8], count: usize, seed: u64, out: &mut Vec<ContentHash>) {
+    let (blocks, _) = words.as_chunks::<BYTES>();
+    let blocks = &blocks[..count.min(blocks.len())];
+    let start = out.len();
+    out.extend(blocks.iter().map(|block| ContentHash(xxh3_64_with_seed(block, CONTENT_SEED))));
+    if seed != CONTENT_SEED
+        && let (Some(block), Some(hash)) = (blocks.first(), out.get_mut(start))
+    {
+        hash.0 = xxh3_64_with_seed(block, seed);
     }
 }
 
@@ -321,7 +349,7 @@ fn digest(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
     use crate::wire::testing::{Value, batch, stored_map};
-    use crate::wire::{DecodeLimits, Event, decode_batch};
+    use crate::wire::{DecodeLimits, Event, TokenRoom, decode_batch, decode_batch_in};
 
     const A: [u32; 4] = [1, 2, 3, 4];
     /// Computed with another implementation of XXH3 (the C library through Python), from the definition above.
@@ -352,6 +380,40 @@ mod tests {
 
     fn item<'a>(identifier: &'a str, offset: usize, len: usize) -> MultimodalItem<'a> {
         MultimodalItem { identifier, offset, len, at_offset: true }
+    }
+
+    /// Every block size up to one beyond the constant ones, with the tokens written down and without.
+    #[test]
+    fn blocks_of_every_size_hash_the_same_written_down_and_read_again() {
+        for block_size in 1..=33usize {
+            for (blocks, salt) in [(1, ""), (5, ""), (1, "s"), (4, "s")] {
+                let tokens: Vec<u32> =
+                    (0..(block_size * blocks) as u32).map(|t| t.wrapping_mul(0x9E37_79B1) >> (t % 29)).collect();
+                let bytes = batch(vec![stored_map(vec![
+                    ("block_hashes", Value::Array((0..blocks as i128).map(Value::Int).collect())),
+                    ("token_ids", Value::Array(tokens.iter().map(|&t| Value::Int(i128::from(t))).collect())),
+                    ("block_size", Value::Int(block_size as i128)),
+                    ("parent_block_hash", Value::Nil),
+                    ("cache_salt", Value::Text(salt)),
+                ])]);
+                let namespace = Namespace::new(None, Some(salt));
+                let mut want = Vec::new();
+                for (i, block) in tokens.chunks_exact(block_size).enumerate() {
+                    let words: Vec<u8> = block.iter().flat_map(|t| t.to_le_bytes()).collect();
+                    let seed = if i == 0 { CONTENT_SEED ^ namespace.0 } else { CONTENT_SEED };
+                    want.push(ContentHash(xxh3_64_with_seed(&words, seed)));
+                }
+                let mut room = TokenRoom::default();
+                let limits = DecodeLimits::default();
+                let written = decode_batch_in(&bytes, &limits, &mut room).unwrap();
+                for decoded in [&written, &decode_batch(&bytes, &limits).unwrap()] {
+                    let Event::Stored(stored) = &decoded.events[0] else { panic!("{decoded:?}") };
+                    let mut out = Vec::new();
+                    ContentHasher::new(HashMode::Plain, block_size).store(stored, &mut out).unwrap();
+                    assert_eq!(out, want, "{block_size} tokens, {blocks} blocks, salt {salt:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use super::event::{Batch, Cleared, Event, Removed, Skip, SkipReason, Stored};
 use super::fields::{self, EventError, Field, Fields};
+use super::hashes::Hashes;
 use super::limits::DecodeLimits;
 use super::msgpack::{Cursor, Head, ReadError};
 use super::token_room::TokenRoom;
@@ -175,6 +176,11 @@ fn read_event<'a>(
     room: &mut &'a mut [u8],
     events: &mut Vec<Event<'a>>,
 ) -> Result<usize, EventError> {
+    if let Some(removed) = read_usual_removal(at, limits) {
+        let count = removed.hashes.len();
+        events.push(Event::Removed(removed));
+        return Ok(count);
+    }
     let event = events.push_mut(Event::Stored(Stored::default()));
     match read_into(event, at, limits, room) {
         Ok(()) => Ok(hashes(event)),
@@ -183,6 +189,38 @@ fn read_event<'a>(
             Err(e)
         }
     }
+}
+
+/// Reads a removal from the device that is written as the engines write it: every key and the medium in their order, nothing
+/// else. The cursor stays where it was at any other event, also at one with a fault: the reader of all events says which.
+#[inline(always)]
+fn read_usual_removal<'a>(at: &mut Cursor<'a>, limits: &DecodeLimits) -> Option<Removed<'a>> {
+    let with_group = match at.rest().first() {
+        Some(0x83) => false,
+        Some(0x84) => true,
+        _ => return None,
+    };
+    let mut ahead = *at;
+    ahead.advance(1);
+    if limits.text_bytes_max < 3 || !ahead.literal(b"\xa4type\xacBlockRemoved\xacblock_hashes") {
+        return None;
+    }
+    let len = ahead.array().ok().filter(|&len| len <= limits.hashes_per_event_max)?;
+    let hashes = Hashes::read(&mut ahead, len).ok()?;
+    if !ahead.literal(b"\xa6medium\xa3GPU") {
+        return None;
+    }
+    let mut group = None;
+    if with_group {
+        if !ahead.literal(b"\xa9group_idx") {
+            return None;
+        }
+        group = ahead.rest().first().filter(|&&marker| marker < 0x80).map(|&small| u64::from(small));
+        group?;
+        ahead.advance(1);
+    }
+    *at = ahead;
+    Some(Removed { hashes, medium: Some("GPU"), group, locality: None, ownership: None, remaining_copy_counts: None })
 }
 
 /// Reads one event into the place where it will stand. A store, which nearly every event is, is written there field by

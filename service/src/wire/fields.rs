@@ -245,6 +245,7 @@ impl Reader<'_> {
     }
 
     /// The length of an array, under its limit.
+    #[inline]
     fn length(self, at: &mut Cursor<'_>, max: usize) -> Result<usize, EventError> {
         let len = at.array().map_err(|e| self.error(e))?;
         if len > max { Err(self.skip(SkipReason::OverLimit)) } else { Ok(len) }
@@ -292,9 +293,14 @@ impl Reader<'_> {
         }
     }
 
+    #[inline]
     fn number(self, at: &mut Cursor<'_>) -> Result<Option<u64>, EventError> {
         if self.nil(at)? {
             return Ok(None);
+        }
+        if let Some(&small @ ..0x80) = at.rest().first() {
+            at.advance(1);
+            return Ok(Some(u64::from(small)));
         }
         match at.head().map_err(|e| self.error(e))? {
             Head::Unsigned(v) => Ok(Some(v)),
@@ -303,12 +309,15 @@ impl Reader<'_> {
     }
 
     fn text<'a>(self, at: &mut Cursor<'a>) -> Result<Option<&'a str>, EventError> {
-        // What nearly every text field is: nil, the device, or the kind of the one group.
+        // What nearly every text field is: nil, the device, the host, or the kind of the one group.
         if self.nil(at)? {
             return Ok(None);
         }
         if self.limits.text_bytes_max >= 3 && at.literal(b"\xa3GPU") {
             return Ok(Some("GPU"));
+        }
+        if self.limits.text_bytes_max >= 10 && at.literal(b"\xaaCPU_PINNED") {
+            return Ok(Some("CPU_PINNED"));
         }
         if self.limits.text_bytes_max >= 14 && at.literal(b"\xaefull_attention") {
             return Ok(Some("full_attention"));
@@ -334,6 +343,7 @@ impl Reader<'_> {
     }
 
     /// Deprecated and process-local: no answer depends on it.
+    #[inline]
     fn lora_id(self, at: &mut Cursor<'_>) -> Result<Option<i64>, EventError> {
         if self.nil(at)? {
             return Ok(None);

@@ -185,9 +185,16 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads the head of an array: how many values follow.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn array(&mut self) -> Result<usize, ReadError> {
-        // The usual form of a long one, without the call that the rarer heads cost.
+        // The usual forms of a short and of a long one, without the call that the rarer heads cost.
+        if let [marker @ 0x90..=0x9f, rest @ ..] = self.rest {
+            let count = usize::from(marker & 0x0f);
+            if count <= rest.len() {
+                self.rest = rest;
+                return Ok(count);
+            }
+        }
         if let [0xdc, high, low, rest @ ..] = self.rest {
             let count = usize::from(u16::from_be_bytes([*high, *low]));
             if count <= rest.len() {
@@ -195,6 +202,11 @@ impl<'a> Cursor<'a> {
                 return Ok(count);
             }
         }
+        self.rare_array()
+    }
+
+    #[cold]
+    fn rare_array(&mut self) -> Result<usize, ReadError> {
         self.expect(|h| if let Head::Array(n) = h { Some(n) } else { None })
     }
 

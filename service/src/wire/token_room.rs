@@ -68,9 +68,12 @@ fn fill_by(take: Take, at: &mut Cursor<'_>, units: usize, room: &mut [u8]) -> Re
 fn take_runs(message: &[u8], left: usize, room: &mut [u8]) -> (usize, usize) {
     #[cfg(target_arch = "x86_64")]
     if token_run::is_available() {
-        #[expect(unsafe_code, reason = "a function for processors with AVX2")]
+        #[expect(unsafe_code, reason = "a function for processors with AVX2 and BMI2")]
         // SAFETY: the processor was asked on the line above.
         let (tokens, bytes) = unsafe { token_run::take_runs(message, left, room) };
+        if tokens == left {
+            return (tokens, bytes);
+        }
         let (more, further) = take_short_runs(&message[bytes..], left - tokens, &mut room[4 * tokens..]);
         return (tokens + more, bytes + further);
     }

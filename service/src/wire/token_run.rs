@@ -1,4 +1,4 @@
-//! Runs of three-byte numbers with vectors of 32 bytes, where the processor has them (AVX2): sixteen ids and the one after
+//! Runs of three-byte numbers with vectors of 32 bytes, where the processor has them (AVX2, and BMI2 for the shifts): sixteen ids and the one after
 //! them in the instructions that [`super::token_room`] needs for four.
 //!
 //! The same windows, table of widths and results as there; what is left at the end of a message or of the room, and whatever
@@ -8,8 +8,8 @@
 
 use super::token_room::{MARKER, after_run};
 use core::arch::x86_64::{
-    __m128i, __m256i, _mm_loadu_si128, _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_set_m128i,
-    _mm256_set1_epi8, _mm256_setr_epi8, _mm256_shuffle_epi8, _mm256_storeu_si256,
+    __m256i, _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_permutevar8x32_epi32,
+    _mm256_set1_epi8, _mm256_setr_epi8, _mm256_setr_epi32, _mm256_shuffle_epi8, _mm256_storeu_si256,
 };
 
 /// Three-byte numbers that are looked for at once.
@@ -33,13 +33,13 @@ const PLACES: u64 = {
 /// Whether this processor has the instructions. Asks it once; later calls read a flag.
 #[inline]
 pub(super) fn is_available() -> bool {
-    std::arch::is_x86_feature_detected!("avx2")
+    std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("bmi2")
 }
 
 /// Takes what `message` begins with, at most `left` ids, and writes them to the front of `room`: ids taken, and their bytes.
 /// Stops early at a value of no usual form and where message or room end within a window. What stands behind the ids in the
 /// room is overwritten.
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,bmi2")]
 pub(super) fn take_runs(message: &[u8], left: usize, room: &mut [u8]) -> (usize, usize) {
     let (mut taken, mut bytes) = (0, 0);
     while taken < left
@@ -81,8 +81,12 @@ fn decode_run(window: &[u8; WINDOW_BYTES], out: &mut [u8; OUT_BYTES]) {
         2, 1, -1, -1, 5, 4, -1, -1, 8, 7, -1, -1, 11, 10, -1, -1, 2, 1, -1, -1, 5, 4, -1, -1, 8, 7, -1, -1, 11, 10, -1,
         -1,
     );
-    let first = _mm256_set_m128i(load_half(window, 12), load_half(window, 0));
-    let second = _mm256_set_m128i(load_half(window, 36), load_half(window, 24));
+    // Four numbers are three words of four bytes: the second three go to the upper half. Whole vectors are loaded, one of
+    // them a second time: of two halves put together the compiler loads only what is used, word by word.
+    let upper = _mm256_setr_epi32(0, 1, 2, 3, 3, 4, 5, 6);
+    let (low, _) = halves(window);
+    let first = _mm256_permutevar8x32_epi32(load(low), upper);
+    let second = _mm256_permutevar8x32_epi32(load(middle(window)), upper);
     let (words, _) = out.as_chunks_mut::<32>();
     if let [one, two] = words {
         store(one, _mm256_shuffle_epi8(first, places));
@@ -102,13 +106,11 @@ fn load(bytes: &[u8; 32]) -> __m256i {
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }
 
-/// Loads the sixteen bytes from `at` on, which is a constant within the window.
+/// Where the ninth number begins, and as many bytes as a vector has.
 #[inline]
-#[target_feature(enable = "avx2")]
-fn load_half(window: &[u8; WINDOW_BYTES], at: usize) -> __m128i {
-    let bytes: &[u8] = &window[at..at + 16];
-    // SAFETY: the slice is of 16 readable bytes, and the load asks for no alignment.
-    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+fn middle(window: &[u8; WINDOW_BYTES]) -> &[u8; 32] {
+    let (_, rest) = window.split_first_chunk::<24>().unwrap_or((&[0; 24], &[]));
+    rest.first_chunk().unwrap_or(&[0; 32])
 }
 
 #[inline]

@@ -81,20 +81,25 @@ impl Normalizer {
     /// Appends what a batch does, in order.
     pub fn normalize(&mut self, batch: &Batch<'_>, out: &mut Vec<Op>) -> Effect {
         let mut effect = Effect::default();
+        let start = out.len();
         self.count_skipped(batch, &mut effect);
         // Kinds first: a hybrid model announces its window group before its full group, in one batch.
+        let mut stores = 0;
         for event in &batch.events {
-            if let Event::Stored(stored) = event
-                && self.groups.learn(stored.group, stored.kind)
-            {
-                self.counters.bump("main_group_changes");
-                out.push(Op::Clear { tier: None });
+            if let Event::Stored(stored) = event {
+                stores += 1;
+                if self.groups.learn(stored.group, stored.kind) {
+                    self.counters.bump("main_group_changes");
+                    out.push(Op::Clear { tier: None });
+                }
             }
         }
+        // As a rule one operation a store, and one for removals that come in a row before them.
+        out.reserve(stores + usize::from(stores < batch.events.len()));
         for event in &batch.events {
             match event {
                 Event::Stored(stored) => self.stored(stored, out, &mut effect),
-                Event::Removed(removed) => self.removed(removed, out),
+                Event::Removed(removed) => self.removed(removed, out, start),
                 Event::Cleared(cleared) => self.cleared(cleared, out, &mut effect),
             }
         }
@@ -252,7 +257,8 @@ impl Normalizer {
         }
     }
 
-    fn removed(&mut self, removed: &Removed<'_>, out: &mut Vec<Op>) {
+    /// Operations of the batch begin at `start`.
+    fn removed(&mut self, removed: &Removed<'_>, out: &mut Vec<Op>, start: usize) {
         let Some(tier) = self.own_tier(removed.medium, removed.locality, removed.ownership) else { return };
         let reading = self.groups.reading(removed.group);
         if !self.is_read(reading) || removed.hashes.is_empty() {
@@ -267,7 +273,13 @@ impl Normalizer {
                 let counted = removed.hashes.iter().zip(left);
                 out.extend(counted.map(|(name, &left)| Op::SetCopies { tier, name, left }));
             }
-            _ => out.push(Op::Remove { tier, names: removed.hashes.to_vec() }),
+            // Engines name one block an event, many events in a row: what follows a removal from the same tier joins it.
+            _ => match out[start..].last_mut() {
+                Some(Op::Remove { tier: before, names }) if *before == tier => {
+                    removed.hashes.append_to(usize::MAX, names);
+                }
+                _ => out.push(Op::Remove { tier, names: removed.hashes.to_vec() }),
+            },
         }
     }
 

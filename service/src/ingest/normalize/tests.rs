@@ -247,3 +247,83 @@ fn clears_and_losses_count_in_their_order() {
     rig.events(json!([store(None, &[1, 2], json!({"block_hashes": [1]}))]));
     assert!(rig.effect.lost.is_some());
 }
+
+#[test]
+fn removals_in_a_row_are_one_operation_a_tier() {
+    let mut rig = Rig::new(|_| {});
+    let host = json!({"medium": "CPU"});
+    let did = rig.events(json!([
+        remove(&[1], json!({})),
+        remove(&[2, 2], json!({})),
+        remove(&[3], host.clone()),
+        store(None, &[7], json!({})),
+        remove(&[4], host.clone()),
+        remove(&[5], json!({"remaining_copy_counts": [0]})),
+        remove(&[6], host),
+    ]));
+    let want = ["remove Device: 1 2 2", "remove Host: 3", "store Device -: 7", "remove Host: 4", "left Device 5: 0"];
+    assert_eq!(did[..5], want);
+    assert_eq!(did[5..], ["remove Host: 6"]);
+}
+
+/// Random events with copies, blocks without a known parent, names removed twice and names that nobody has: in batches, and
+/// event by event, so that no removal joins another. The index does and counts the same.
+#[test]
+fn removals_in_one_operation_do_what_each_would_do() {
+    use crate::ops::Applied;
+    use kvatlas_index::{Holder, Index, IndexConfig, RankKey};
+    let mut totals = [0; 4];
+    for seed in 0..150u64 {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut pick = move |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) % below
+        };
+        let config = || IndexConfig { hash_key: Some([seed, 13]), ..IndexConfig::default() };
+        let (mut sides, mut lanes) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let (index, mut own) = Index::new(config()).unwrap();
+            let mut lane = own.pop().unwrap();
+            let slot = lane.open_rank(RankKey(1)).unwrap();
+            sides.push((index, slot, Rig::new(|_| {}).normalizer, Applied::default()));
+            lanes.push(lane);
+        }
+        for _ in 0..40 {
+            let events: Vec<serde_json::Value> = (0..1 + pick(12))
+                .map(|_| {
+                    let tier = json!({"medium": if pick(4) == 0 { "CPU" } else { "GPU" }});
+                    let first = 1 + pick(24);
+                    if pick(3) == 0 {
+                        let names: Vec<u64> = (first..=first + pick(6)).collect();
+                        store((first > 1).then(|| first - 1), &names, tier)
+                    } else {
+                        let names: Vec<u64> = (0..1 + pick(8).saturating_sub(5)).map(|n| first.abs_diff(n)).collect();
+                        remove(&names, tier)
+                    }
+                })
+                .collect();
+            let alone: Vec<serde_json::Value> = events.iter().map(|event| json!([event])).collect();
+            for (side, batches) in [vec![json!(events)], alone].iter().enumerate() {
+                let (_, slot, normalizer, applied) = &mut sides[side];
+                for events in batches {
+                    let mut payload = Vec::new();
+                    encode(&json!([0, events, 0]), &mut payload);
+                    let mut ops = Vec::new();
+                    normalizer.normalize(&decode_batch(&payload, &DecodeLimits::default()).unwrap(), &mut ops);
+                    ops.iter().for_each(|op| op.apply(&mut lanes[side], *slot, applied).unwrap());
+                }
+            }
+            assert_eq!(sides[0].3, sides[1].3, "seed {seed}");
+            for tier in [Tier::Device, Tier::Host] {
+                let held = [0, 1].map(|side| lanes[side].names(Holder { rank: sides[side].1, tier }));
+                assert_eq!(held[0], held[1], "seed {seed}");
+            }
+        }
+        let did = sides[0].3;
+        let counts = [did.removed, did.copies_removed, did.unknown_removals, did.orphans];
+        totals.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
+    }
+    assert!(totals.iter().all(|&total| total > 100), "every kind of removal was met: {totals:?}");
+}

@@ -23,6 +23,10 @@ pub fn tier_of(medium: Option<&str>) -> Option<Tier> {
         ("SHARED", Tier::External),
     ];
     let Some(medium) = medium else { return Some(Tier::Device) };
+    // What nearly every event says, letter for letter.
+    if medium == "GPU" {
+        return Some(Tier::Device);
+    }
     NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(medium)).map(|&(_, tier)| tier)
 }
 
