@@ -61,7 +61,7 @@ pub struct TrialResult {
     pub window_ns: u64,
     /// From the first deadline to the last issue, in nanoseconds.
     pub issue_span_ns: u64,
-    /// Whether the issue span is within [`ISSUE_SPAN_MAX`] of the window and no queue was full.
+    /// Whether the issue span is within `ISSUE_SPAN_MAX` of the window and no queue was full.
     pub valid: bool,
     /// Operations that found their queue full.
     pub overflow: u64,
