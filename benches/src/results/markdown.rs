@@ -98,7 +98,9 @@ fn entry(row: &Row) -> String {
     let Row { ours, theirs, ratio, .. } = row;
     let counted = ratio.low == ratio.value && ratio.high == ratio.value;
     let interval = if counted { String::new() } else { format!(" [{:.2}, {:.2}]", ratio.low, ratio.high) };
-    let gate = match (row.gate, row.passed) {
+    // Two places are enough for every gate; what is whole stays short.
+    let gate = row.gate.map(|gate| (gate * 100.0).round() / 100.0);
+    let gate = match (gate, row.passed) {
         (Some(gate), Some(true)) => format!("; {gate} met"),
         (Some(gate), _) => format!("; **{gate} short**"),
         _ => String::new(),
