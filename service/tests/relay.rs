@@ -159,14 +159,22 @@ async fn a_copy_made_of_the_state_answers_like_the_original() {
     assert!(parts.windows(2).all(|pair| pair[0].1.sequence + 1 == pair[1].1.sequence));
 }
 
-#[tokio::test]
-async fn a_cursor_goes_on_where_it_was() {
-    let running = run(with_history(2)).await;
+/// A service to which the events were applied, a subscription that has caught up with them, and its life.
+async fn subscribed(
+    history: usize,
+) -> (kvatlas_service::serve::Running, common::Clients, Streaming<proto::RelayedBatch>, u64) {
+    let running = run(with_history(history)).await;
     let mut clients = clients(&running).await;
     clients.register(spec(WORKER)).await.unwrap();
     clients.apply(events()).await.unwrap();
     let mut stream = subscribe(&mut clients, None).await.unwrap();
     let life = read_to(&mut stream, 3, proto::Trust::Exact).await[0].life;
+    (running, clients, stream, life)
+}
+
+#[tokio::test]
+async fn a_cursor_goes_on_where_it_was() {
+    let (_running, mut clients, stream, life) = subscribed(2).await;
     drop(stream);
 
     let mut stream = subscribe(&mut clients, Some((2, life))).await.unwrap();
@@ -184,12 +192,7 @@ async fn a_cursor_goes_on_where_it_was() {
 
 #[tokio::test]
 async fn a_cursor_that_cannot_go_on_is_told_why() {
-    let running = run(with_history(2)).await;
-    let mut clients = clients(&running).await;
-    clients.register(spec(WORKER)).await.unwrap();
-    clients.apply(events()).await.unwrap();
-    let mut stream = subscribe(&mut clients, None).await.unwrap();
-    let life = read_to(&mut stream, 3, proto::Trust::Exact).await[0].life;
+    let (_running, mut clients, _stream, life) = subscribed(2).await;
 
     for (from, expected) in [
         ((1, life), Code::OutOfRange),
@@ -209,12 +212,7 @@ async fn a_cursor_that_cannot_go_on_is_told_why() {
 
 #[tokio::test]
 async fn a_publisher_that_starts_over_ends_what_was_relayed() {
-    let running = run(with_history(100)).await;
-    let mut clients = clients(&running).await;
-    clients.register(spec(WORKER)).await.unwrap();
-    clients.apply(events()).await.unwrap();
-    let mut stream = subscribe(&mut clients, None).await.unwrap();
-    let life = read_to(&mut stream, 3, proto::Trust::Exact).await[0].life;
+    let (_running, mut clients, mut stream, life) = subscribed(100).await;
     let again = proto::EventBatch { reset: true, ..batch(WORKER, 0, vec![stored(None, 1, tokens(2))]) };
     clients.apply(vec![again]).await.unwrap();
     assert_eq!(end_of(&mut stream).await.code(), Code::DataLoss);
@@ -222,6 +220,26 @@ async fn a_publisher_that_starts_over_ends_what_was_relayed() {
     let mut stream = subscribe(&mut clients, None).await.unwrap();
     let relayed = read_to(&mut stream, 0, proto::Trust::Exact).await;
     assert_ne!(relayed[0].life, life);
+}
+
+#[tokio::test]
+async fn a_rank_that_a_limit_emptied_begins_another_life() {
+    let mut raw = small();
+    raw.index.names_max_per_holder = 4;
+    let running = run(raw).await;
+    let mut clients = clients(&running).await;
+    clients.register(spec(WORKER)).await.unwrap();
+    clients.apply(vec![batch(WORKER, 0, vec![stored(None, 1, tokens(2))])]).await.unwrap();
+    let mut stream = subscribe(&mut clients, None).await.unwrap();
+    read_to(&mut stream, 0, proto::Trust::Exact).await;
+    let acks = clients.apply(vec![batch(WORKER, 1, vec![stored(None, 10, tokens(6))])]).await.unwrap();
+    assert_eq!(acks[0].status(), Ack::LimitReached);
+    assert_eq!(end_of(&mut stream).await.code(), Code::DataLoss);
+
+    // What is left is told as a state: no batch leads to it.
+    let mut stream = subscribe(&mut clients, None).await.unwrap();
+    let relayed = read_to(&mut stream, 1, proto::Trust::Degraded).await;
+    assert_eq!(relayed[0].snapshot, Some(proto::SnapshotPart { chunk: 0, last: true }));
 }
 
 #[tokio::test(flavor = "multi_thread")]

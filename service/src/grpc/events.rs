@@ -98,7 +98,7 @@ impl EventService for EventApi {
             begun = rank.relay.subscribe(&rank.lane, start) => begun.map_err(ServiceError::from)?,
             () = self.admission.closing().cancelled() => return Err(ServiceError::Draining.into()),
         };
-        let (sender, items) = mpsc::channel(relayed::queue_len(&self.limits));
+        let (sender, items) = mpsc::channel(self.limits.stream_answers_max);
         tokio::spawn(relayed::relay(rank.clone(), subscription, self.admission.clone(), sender));
         Ok(Response::new(ReceiverStream::new(items)))
     }

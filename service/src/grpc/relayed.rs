@@ -3,7 +3,6 @@
 use super::admission::Admission;
 use super::answers;
 use super::error::ServiceError;
-use super::limits::GrpcLimits;
 use super::proto;
 use super::proto::blocks_stored::Content;
 use super::proto::event::Event;
@@ -57,11 +56,6 @@ pub(super) async fn relay(
             return;
         }
     }
-}
-
-/// Items that may wait for a slow client outside of the history.
-pub(super) fn queue_len(limits: &GrpcLimits) -> usize {
-    limits.stream_answers_max
 }
 
 fn relayed_batch(rank: &RankEntry, message: Message) -> proto::RelayedBatch {

@@ -125,15 +125,6 @@ impl RankRelay {
         }
     }
 
-    /// The rank's state came from elsewhere, with everything up to this sequence: another life, whose beginning is not here.
-    pub fn loaded(&self, cursor: u64) {
-        let mut state = self.state();
-        self.begin_life(&mut state);
-        state.history.continue_after(cursor);
-        drop(state);
-        self.changed.send_replace(());
-    }
-
     /// The rank is gone: every subscription ends.
     pub fn close(&self) {
         let mut state = self.state();
@@ -225,7 +216,11 @@ impl RankRelay {
         match sequence {
             // Nothing on the stream says what happened: the subscribers' copies are over.
             None => self.begin_life(&mut state),
-            Some(_) if applied.limit_reached > 0 => self.begin_life_at(&mut state, sequence),
+            // The lane was emptied in the midst of this batch: what is left of it no batch says.
+            Some(sequence) if applied.limit_reached > 0 => {
+                self.begin_life(&mut state);
+                state.history.continue_after(sequence);
+            }
             // The publisher went back without a clear: a pushed reset.
             Some(sequence) if newest.is_some_and(|newest| sequence <= newest) => {
                 self.begin_life(&mut state);
@@ -257,14 +252,6 @@ impl RankRelay {
         state.history.restart();
         state.life = Life(self.shared.next_life());
         state.lives += 1;
-    }
-
-    /// As [`Self::begin_life`], where the batch of this sequence left something behind that no batch says.
-    fn begin_life_at(&self, state: &mut State, sequence: Option<u64>) {
-        self.begin_life(state);
-        if let Some(sequence) = sequence {
-            state.history.continue_after(sequence);
-        }
     }
 }
 
