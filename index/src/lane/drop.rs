@@ -229,14 +229,7 @@ impl<'a> Work<'a> {
     /// Replaces a holder's entry by a lesser one, and takes names out of the canonical map that no rank of this lane holds
     /// canonically any more.
     pub fn lower(&mut self, held: &mut HeldRun<'a>, survey: Survey, entry: Entry) -> Result<(), IndexError> {
-        self.shard.set_cut_at(
-            &mut self.scratch.drafts,
-            &mut held.lock,
-            held.header,
-            &mut held.f,
-            entry,
-            survey.seat,
-        )?;
+        self.set_cut(held, entry, survey.seat)?;
         let (before, after) = (survey.mapped(), survey.mapped_with(entry.cut, entry.private));
         if after < before {
             // ENG is read under LOCK: another lane could trim and reuse the positions after it.

@@ -49,7 +49,7 @@ impl Work<'_> {
         let below = if offset > 0 { position - 1 } else { held.f.parent };
         let following = Hint { name: shard.arena.name(below), position: below };
         let entry = Entry { slot: self.slot(), cut: offset, private: false };
-        shard.set_cut_at(&mut self.scratch.drafts, &mut held.lock, header, &mut held.f, entry, survey.seat)?;
+        self.set_cut(&mut held, entry, survey.seat)?;
         if survey.others_mapped <= offset {
             // ENG is read under LOCK: another lane could trim and reuse the positions after it.
             let ahead = (offset > AHEAD).then(|| shard.arena.name(position - 1 - AHEAD));

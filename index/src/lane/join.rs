@@ -160,15 +160,7 @@ impl<'a> Work<'a> {
             return Ok(0);
         }
         let entry = Entry { slot: self.slot(), cut: offset + taken, private: false };
-        let raised = self.shard.set_cut_at(
-            &mut self.scratch.drafts,
-            &mut held.lock,
-            held.header,
-            &mut held.f,
-            entry,
-            survey.seat,
-        );
-        if let Err(full) = raised {
+        if let Err(full) = self.set_cut(held, entry, survey.seat) {
             self.canonical.remove_stretch(&self.shard.arena, from + free, fresh);
             return Err(full);
         }

@@ -2,6 +2,7 @@
 //! One pass over the coverage answers all of it, so that an event reads a run's holders once.
 
 use crate::cover::{Seat, tree};
+use crate::error::IndexError;
 use crate::lane::work::{HeldRun, Work};
 use crate::layout::{CROWD, Entry, Fields, HEADER_SLOTS, Header, rank_of};
 use crate::shard::Shard;
@@ -38,6 +39,13 @@ impl Survey {
 }
 
 impl Work<'_> {
+    /// Sets the cutoff of a holder that a survey has found, or not found, at this seat.
+    #[inline]
+    pub fn set_cut(&mut self, held: &mut HeldRun<'_>, entry: Entry, seat: Seat) -> Result<(), IndexError> {
+        let HeldRun { header, f, lock, .. } = held;
+        self.shard.set_cut_at(&mut self.scratch.drafts, lock, *header, f, entry, seat)
+    }
+
     /// The run's holders as this operation's holder sees them. Under LOCK.
     #[inline]
     pub fn survey(&self, held: &HeldRun<'_>) -> Survey {
