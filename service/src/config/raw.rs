@@ -139,8 +139,8 @@ pub struct RawLanes {
     /// Batches that may wait for one lane.
     pub queue_batches_max: usize,
     /// Batches that a lane sees beyond the one at work, to ask for the memory of their operations ahead of time; at most 64. 0,
-    /// the default, for none: what looking ahead gains depends on the fleet. In `peers` it made whole events 6 to 8 % faster at low
-    /// sharing, and 15 to 30 % slower at high sharing and 8 % at low where removals carry one name each, as vLLM's do.
+    /// the default, for none: what looking ahead gains depends on the fleet. In `peers` whole events became about 7 % faster at low
+    /// sharing, 4 to 15 % slower at high sharing, and 8 to 30 % slower where removals carry one name each, as vLLM's do.
     pub look_ahead_batches: usize,
     /// Whether lanes are pinned to cores also where nodes do not ask for it (`index.numa`).
     pub pin: bool,
