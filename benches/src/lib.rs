@@ -2,10 +2,10 @@
 //!
 //! Beside the benchmarks, the harness's ladder plays the same indexes through [`indexers`].
 
-#[cfg(feature = "peers")]
 pub mod clock;
 pub mod histogram;
 pub mod indexers;
+pub mod laps;
 pub mod memory;
 pub mod provenance;
 pub mod results;

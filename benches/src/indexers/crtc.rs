@@ -8,6 +8,7 @@
 
 use super::{Searcher, Writer};
 use crate::clock::thread_cpu_ns;
+use crate::laps::Laps;
 use crate::memory;
 use dynamo_kv_router::indexer::WorkerTask;
 use dynamo_kv_router::protocols::{
@@ -166,9 +167,9 @@ impl Writer for Crtc {
         self.refused += u64::from(answer.blocking_recv() == Ok(false));
     }
 
-    fn play(&mut self, _batch: &Batch, events: &[usize], times: &mut Vec<f64>) {
+    fn play(&mut self, _batch: &Batch, events: &[usize], laps: &mut Laps) {
         let tasks = memory::charge(0, || events.iter().map(|&event| self.events[event].take()).collect());
-        times.extend(self.run(tasks));
+        laps.ns.extend(self.run(tasks));
     }
 
     fn overhead_ns(&self) -> f64 {
@@ -348,7 +349,7 @@ mod tests {
         let each: [&mut dyn Writer; 2] = [&mut crtc, &mut oracle];
         let [found, truth] = each.map(|writer| {
             writer.prepare(&batch);
-            writer.play(&batch, &(0..lookup).collect::<Vec<_>>(), &mut Vec::new());
+            writer.play(&batch, &(0..lookup).collect::<Vec<_>>(), &mut Laps::default());
             let mut searcher = writer.searcher();
             searcher.prepare(&batch);
             searcher.answer(&batch, lookup)

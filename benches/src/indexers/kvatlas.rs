@@ -1,6 +1,7 @@
 //! Our index: one shard, one lane, each worker a rank with its device tier.
 
 use super::{Searcher, Writer};
+use crate::laps::Laps;
 use kvatlas_corpora::{Batch, OperationKind};
 use kvatlas_index::{
     Holder, HugePages, Index, IndexConfig, Lane, Levels, LookupOptions, RankKey, Reader, Store, StoreKind, Tier,
@@ -8,7 +9,6 @@ use kvatlas_index::{
 };
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// How our index is set up in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,21 +96,16 @@ impl Writer for Kvatlas {
         self.refused += u64::from(done != Ok(0));
     }
 
-    fn play(&mut self, batch: &Batch, events: &[usize], times: &mut Vec<f64>) {
-        times.reserve(events.len());
+    fn play(&mut self, batch: &Batch, events: &[usize], laps: &mut Laps) {
         if self.setting.look_ahead {
             self.lane.look_ahead_first(|n| self.upcoming(batch, *events.get(n)?));
         }
-        let mut before = Instant::now();
-        for (i, &event) in events.iter().enumerate() {
+        laps.time(events.len(), |i| {
             if self.setting.look_ahead {
                 self.lane.look_ahead(|n| self.upcoming(batch, *events.get(i + n)?));
             }
-            self.apply(batch, event);
-            let now = Instant::now();
-            times.push((now - before).as_nanos() as f64);
-            before = now;
-        }
+            self.apply(batch, events[i]);
+        });
     }
 
     fn refused(&self) -> u64 {

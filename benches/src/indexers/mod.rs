@@ -12,8 +12,8 @@ mod crtc;
 #[cfg(feature = "peers")]
 mod kv_index;
 
+use crate::laps::Laps;
 use kvatlas_corpora::Batch;
-use std::time::Instant;
 
 pub use kvatlas::{Kvatlas, Setting};
 pub use null::Null;
@@ -35,17 +35,10 @@ pub trait Writer: Send {
     /// Applies the event at this place of the prepared batch; a lookup is passed over.
     fn apply(&mut self, batch: &Batch, operation: usize);
 
-    /// Applies events at these places of the prepared batch and appends the nanoseconds of each. Every event's time includes one
+    /// Applies events at these places of the prepared batch and appends the time of each. Every event's time includes one
     /// clock reading ([`Writer::overhead_ns`]).
-    fn play(&mut self, batch: &Batch, events: &[usize], times: &mut Vec<f64>) {
-        times.reserve(events.len());
-        let mut before = Instant::now();
-        for &event in events {
-            self.apply(batch, event);
-            let now = Instant::now();
-            times.push((now - before).as_nanos() as f64);
-            before = now;
-        }
+    fn play(&mut self, batch: &Batch, events: &[usize], laps: &mut Laps) {
+        laps.time(events.len(), |i| self.apply(batch, events[i]));
     }
 
     /// What each time of [`Writer::play`] has in it that is not the index's.

@@ -10,6 +10,7 @@
 use crate::contender::{Contender, Kind, turns};
 use kvatlas_benches::clock::thread_cpu_ns;
 use kvatlas_benches::histogram::Histogram;
+use kvatlas_benches::laps::Laps;
 use kvatlas_benches::results::{Measured, Outcome, Sum};
 use kvatlas_corpora::{Batch, Class, Parameters, Random, Stream, StreamError, Trace};
 use std::collections::BTreeMap;
@@ -91,12 +92,13 @@ fn fill(cell: &Cell, stream: &mut Stream, all: &mut [Contender], measured: &mut 
         let full_size = |event: usize| batch.operations[event].blocks() == cell.parameters.store_blocks_max as usize;
         for i in turns(all.len(), window) {
             all[i].prepare(&batch);
-            let times = all[i].play(&batch, &events);
+            let laps = all[i].play(&batch, &events);
             let mut sum = Sum::default();
-            for (&event, &ns) in events.iter().zip(&times) {
+            for ((&event, &ns), worked_ns) in events.iter().zip(&laps.ns).zip(laps.worked_ns()) {
                 sum.add(ns, batch.operations[event].blocks());
                 if full_size(event) && batch.operations[event].class() != Class::Remove {
                     measured[i].fill_stores.record(ns as u64);
+                    measured[i].fill_stores_worked.record(worked_ns as u64);
                 }
             }
             measured[i].fill.push(sum);
@@ -137,7 +139,7 @@ fn steady(contender: &mut Contender, batch: &Batch, lookups: &[usize]) -> Histog
 }
 
 fn play(contender: &mut Contender, batch: &Batch, events: &[usize]) -> BTreeMap<String, Sum> {
-    let times = contender.play(batch, events);
+    let times = contender.play(batch, events).ns;
     let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
     for (&event, &ns) in events.iter().zip(&times) {
         let operation = &batch.operations[event];
@@ -156,7 +158,7 @@ fn beside(contender: &mut Contender, batch: &Batch, lookups: &[usize], events: &
     let (times, cpu_ns) = std::thread::scope(|scope| {
         let writing = scope.spawn(|| {
             let begun_ns = thread_cpu_ns();
-            writer.play(batch, events, &mut Vec::new());
+            writer.play(batch, events, &mut Laps::default());
             let cpu_ns = writer.play_cpu_ns().unwrap_or(thread_cpu_ns() - begun_ns);
             // Release: pairs with the Acquire below; the writer is at rest when the loop ends.
             done.store(true, Ordering::Release);

@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use kvatlas_benches::indexers::{Crtc, KvIndex, Kvatlas, Oracle, Searcher, Setting, Writer};
+use kvatlas_benches::laps::Laps;
 use kvatlas_benches::memory::{self, Reserved};
 use kvatlas_corpora::Batch;
 use kvatlas_index::HugePages;
@@ -79,12 +80,13 @@ impl Contender {
     }
 
     /// Applies events and says how long each took, less what the measuring costs.
-    pub fn play(&mut self, batch: &Batch, events: &[usize]) -> Vec<f64> {
-        let mut times = Vec::with_capacity(events.len());
-        memory::charge(self.account, || self.writer.play(batch, events, &mut times));
+    pub fn play(&mut self, batch: &Batch, events: &[usize]) -> Laps {
+        let mut laps = Laps::default();
+        laps.ns.reserve(events.len());
+        memory::charge(self.account, || self.writer.play(batch, events, &mut laps));
         let overhead = self.writer.overhead_ns();
-        times.iter_mut().for_each(|ns| *ns = (*ns - overhead).max(0.0));
-        times
+        laps.ns.iter_mut().for_each(|ns| *ns = (*ns - overhead).max(0.0));
+        laps
     }
 
     /// Bytes that the index holds: its heap and the resident pages of its reserved ranges.

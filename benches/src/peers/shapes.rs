@@ -21,7 +21,7 @@ fn block(chain: u64, place: u64) -> (EngineHash, ContentHash) {
 fn play(contender: &mut Contender, batch: &Batch) -> Vec<f64> {
     contender.prepare(batch);
     let events: Vec<usize> = (0..batch.operations.len()).collect();
-    contender.play(batch, &events)
+    contender.play(batch, &events).ns
 }
 
 /// Lookups of a batch that has nothing else, once unmeasured and once measured.

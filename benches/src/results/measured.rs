@@ -53,6 +53,10 @@ pub struct Measured {
     pub fill: Vec<Sum>,
     /// Full-size store events while tables grow.
     pub fill_stores: Histogram,
+    /// The same without what the system took of the slow ones ([`crate::laps`]); nothing is known, and nothing taken off, where an
+    /// index has a thread of its own.
+    #[serde(default)]
+    pub fill_stores_worked: Histogram,
     /// Sums of each class in each window.
     pub windows: Vec<BTreeMap<String, Sum>>,
     /// Lookups of each window, caches as the other indexes left them.
