@@ -28,11 +28,13 @@ struct Publisher {
     buffer: Arc<Mutex<Vec<Bytes>>>,
     events: String,
     replay: Option<String>,
+    layout: Arc<Mutex<Layout>>,
     _answers: JoinSet<()>,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, Default)]
 enum Layout {
+    #[default]
     WithTopic,
     WithoutTopic,
     Mute,
@@ -44,12 +46,14 @@ impl Publisher {
         let buffer = Arc::new(Mutex::new(Vec::new()));
         let mut answers = JoinSet::new();
         let mut replay_at = None;
+        let answered_in = Arc::new(Mutex::new(Layout::default()));
         if let Some((endpoint, layout)) = replay {
             let (router, bound) = bind::<RouterSocket>(endpoint).await;
             replay_at = Some(bound);
-            answers.spawn(answer(router, buffer.clone(), layout));
+            *answered_in.lock().unwrap() = layout;
+            answers.spawn(answer(router, buffer.clone(), answered_in.clone()));
         }
-        Self { live, buffer, events, replay: replay_at, _answers: answers }
+        Self { live, buffer, events, replay: replay_at, layout: answered_in, _answers: answers }
     }
 
     async fn on_loopback(layout: Layout) -> Self {
@@ -99,8 +103,9 @@ async fn bind<S: Socket>(endpoint: &str) -> (S, String) {
     bound.await.expect("the port is free again")
 }
 
-async fn answer(mut router: RouterSocket, buffer: Arc<Mutex<Vec<Bytes>>>, layout: Layout) {
+async fn answer(mut router: RouterSocket, buffer: Arc<Mutex<Vec<Bytes>>>, layout: Arc<Mutex<Layout>>) {
     while let Ok(request) = router.recv().await {
+        let layout = *layout.lock().unwrap();
         if layout == Layout::Mute {
             continue;
         }
@@ -279,6 +284,36 @@ async fn a_mute_replay_endpoint_costs_its_deadline_and_exactness() {
     publisher.publish(vec![cleared(), block(None, 3)]).await;
     rank.until("a clear mends it", at(2)).await;
     assert_eq!(rank.names(), [3]);
+    rank.stop().await;
+}
+
+#[tokio::test]
+async fn a_rank_that_lost_batches_becomes_exact_when_the_replay_answers_again() {
+    let mut publisher = Publisher::on_loopback(Layout::WithTopic).await;
+    let limits = IngestLimits {
+        replay_silence_max: Duration::from_millis(50),
+        recovery_backoff_min: Duration::from_millis(10),
+        recovery_backoff_max: Duration::from_millis(50),
+        recovery_attempts_max: 1_000,
+        ..quick()
+    };
+    let mut rank = Followed::start(publisher.endpoint(), limits);
+    publisher.publish(vec![block(None, 1)]).await;
+    rank.until("live", at(0)).await;
+    *publisher.layout.lock().unwrap() = Layout::Mute;
+    publisher.lose(vec![block(Some(1), 2)]);
+    publisher.lose(vec![removed(&[1], &[]), block(None, 3)]);
+    publisher.publish(vec![block(None, 4)]).await;
+    let lost = |s: &RankStatus| s.cursor == Some(3) && s.trust == Trust::Degraded;
+    rank.until("what the replay did not give is lost", lost).await;
+    assert_eq!(rank.names(), [1, 4]);
+    rank.until("attempts", |s| s.counters.get("recovery_failed").is_some_and(|&n| n > 1)).await;
+    *publisher.layout.lock().unwrap() = Layout::WithoutTopic;
+    let status = rank.until("made exact by itself", at(3)).await;
+    assert_eq!(rank.names(), [2, 3, 4]);
+    assert_eq!((status.counters["recovered_by_replay"], status.incarnation), (1, 1));
+    publisher.publish(vec![block(None, 5)]).await;
+    rank.until("and goes on", at(4)).await;
     rank.stop().await;
 }
 

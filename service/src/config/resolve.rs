@@ -215,6 +215,12 @@ fn ingest(raw: &RawIngest) -> Result<IngestLimits, ConfigError> {
         replay_requests_max: raw.replay_requests_max,
         payload_hashes_max: at_least_1("ingest.payload_hashes_max", raw.payload_hashes_max)?,
         idle_probe: millis("ingest.idle_probe_ms", raw.idle_probe_ms)?,
+        recovery_attempts_max: raw.recovery_attempts_max,
+        recovery_backoff_min: millis("ingest.recovery_backoff_min_ms", raw.recovery_backoff_min_ms.max(1))?,
+        recovery_backoff_max: millis(
+            "ingest.recovery_backoff_max_ms",
+            raw.recovery_backoff_max_ms.max(raw.recovery_backoff_min_ms).max(1),
+        )?,
         groups_max: at_least_1("ingest.groups_max", raw.groups_max)?,
         decode: DecodeLimits {
             payload_bytes_max: at_least_1("ingest.payload_bytes_max", raw.payload_bytes_max)?,

@@ -162,7 +162,7 @@ impl Rank {
         } else if let Some(sequence) = sequence
             && did.orphans_dropped > 0
         {
-            self.cursor.content_lost(sequence, "blocks without a known parent were dropped: too many are waiting");
+            self.cursor.content_dropped(sequence, "blocks without a known parent were dropped: too many are waiting");
         }
     }
 

@@ -84,6 +84,13 @@ pub struct IngestLimits {
     pub payload_hashes_max: usize,
     /// A connected rank that was silent for so long is asked for the batch it sent last.
     pub idle_probe: Duration,
+    /// Attempts to make a rank exact again, in a row; then no more until its connection is made anew, a clear, or another life.
+    /// 0 for none at all.
+    pub recovery_attempts_max: u32,
+    /// Pause after the first attempt that failed; doubles up to [`Self::recovery_backoff_max`].
+    pub recovery_backoff_min: Duration,
+    /// Longest pause between attempts; and how long a rank has to stay exact before pauses are short again.
+    pub recovery_backoff_max: Duration,
     /// KV-cache groups whose kind is remembered for one rank.
     pub groups_max: usize,
     /// How much of a message the decoder reads.
@@ -110,6 +117,9 @@ impl Default for IngestLimits {
             replay_requests_max: 16,
             payload_hashes_max: 512,
             idle_probe: Duration::from_secs(10),
+            recovery_attempts_max: 8,
+            recovery_backoff_min: Duration::from_secs(1),
+            recovery_backoff_max: Duration::from_secs(60),
             groups_max: 64,
             decode: DecodeLimits { payload_bytes_max: 64 << 20, ..DecodeLimits::default() },
             reconnect_min: Duration::from_millis(100),

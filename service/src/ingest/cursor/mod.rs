@@ -8,8 +8,9 @@
 //! rank's blocks belong to. Nothing else on the wire says so. The same question is asked after every reconnection and after
 //! a long silence.
 //!
-//! What is known about everything before the cursor is the *standing*. Only a clear of the engine's, or a new life of the
-//! publisher, makes a tainted standing exact again.
+//! What is known about everything before the cursor is the *standing*. A clear of the engine's, a new life of the publisher, or
+//! everything fetched again from the beginning makes a tainted standing exact again; the last of these is tried by itself
+//! (`recovery.rs`).
 //!
 //! Not here: decoding. Whoever applies the batches reports clears and unreadable content back ([`Cursor::cleared`],
 //! [`Cursor::content_lost`]).
@@ -18,6 +19,9 @@ mod held;
 mod payloads;
 #[cfg(test)]
 mod property;
+mod recovery;
+#[cfg(test)]
+mod recovery_tests;
 mod replay;
 #[cfg(test)]
 mod tests;
@@ -28,6 +32,7 @@ use super::status::Trust;
 use bytes::Bytes;
 use held::Held;
 use payloads::Payloads;
+use recovery::Recovery;
 use replay::{Purpose, Replay};
 use std::time::Duration;
 
@@ -126,6 +131,9 @@ pub struct Cursor {
     /// The replay endpoint returned a batch at least once, so an empty answer of it says something.
     replay_useful: bool,
     probe_after: Duration,
+    recovery: Recovery,
+    /// Applied in this life before it was all fetched again: to be reached once more.
+    reach: Option<u64>,
     counters: Counters,
 }
 
@@ -151,6 +159,8 @@ impl Cursor {
             requests: 0,
             replay_useful: false,
             probe_after: limits.idle_probe,
+            recovery: Recovery::default(),
+            reach: None,
             counters: Counters::default(),
             limits,
         }
@@ -185,6 +195,7 @@ impl Cursor {
             }
             Input::Tick => self.on_tick(now, out),
         }
+        self.plan_recovery(now);
     }
 
     /// The batch `seq`, which was applied, held a clear of the whole rank: nothing before it matters any more.
@@ -193,11 +204,20 @@ impl Cursor {
         if seq >= self.tainted_at {
             self.standing = Standing::Exact;
             self.why = None;
+            self.recovery.begin_anew();
         }
     }
 
-    /// The batch `seq`, which was applied, held content that could not be used.
+    /// The batch `seq`, which was applied, held content that could not be used, and would not the next time.
     pub fn content_lost(&mut self, seq: u64, why: &'static str) {
+        if self.last_clear.is_none_or(|clear| clear <= seq) {
+            self.recovery.content_unusable();
+            self.taint(Standing::Degraded, seq.saturating_add(1), why);
+        }
+    }
+
+    /// The batch `seq`, which was applied, led to content that the index did not keep.
+    pub fn content_dropped(&mut self, seq: u64, why: &'static str) {
         if self.last_clear.is_none_or(|clear| clear <= seq) {
             self.taint(Standing::Degraded, seq.saturating_add(1), why);
         }
@@ -205,6 +225,7 @@ impl Cursor {
 
     /// A message was refused unread: the batch after the cursor, or a later one. A clear beyond it mends that.
     pub fn unreadable(&mut self, why: &'static str) {
+        self.recovery.content_unusable();
         self.taint(Standing::Degraded, self.next().saturating_add(1), why);
     }
 
@@ -240,7 +261,7 @@ impl Cursor {
             _ if self.incarnation == 0 => Trust::NeverSeen,
             (_, Standing::Partial) => Trust::Partial,
             (_, Standing::Degraded) => Trust::Degraded,
-            (Some(Purpose::Repair | Purpose::Reconnect), Standing::Exact) => Trust::Degraded,
+            (Some(Purpose::Repair | Purpose::Reconnect | Purpose::Rebuild), Standing::Exact) => Trust::Degraded,
             (Some(Purpose::Probe) | None, Standing::Exact) if !self.connected => Trust::Degraded,
             (Some(Purpose::Probe) | None, Standing::Exact) => Trust::Exact,
         }
@@ -255,7 +276,10 @@ impl Cursor {
     pub fn next_tick(&self) -> Option<Duration> {
         match &self.replay {
             Some(replay) => Some(replay.deadline(&self.limits)),
-            None if self.connected && self.has_replay => Some(self.heard + self.probe_after),
+            None if self.connected && self.has_replay => {
+                let probe = self.heard + self.probe_after;
+                Some(self.recovery_tick().map_or(probe, |tick| tick.min(probe)))
+            }
             None => None,
         }
     }
@@ -271,6 +295,8 @@ impl Cursor {
         self.last_live = None;
         self.fetched = None;
         self.counters.bump("connections");
+        self.recovery_over(now, "recovery_abandoned");
+        self.recovery.connected();
         // What is held came over the connection before, perhaps from the life before: the replay has it, if it counts.
         self.held.clear();
         match self.applied {
@@ -346,7 +372,12 @@ impl Cursor {
                 self.standing = Standing::Exact;
                 self.why = None;
             }
-            None => self.taint(Standing::Partial, seq, "joined late: what was cached before is unknown"),
+            None => {
+                if self.has_replay {
+                    self.recovery.window_missed();
+                }
+                self.taint(Standing::Partial, seq, "joined late: what was cached before is unknown");
+            }
             Some(_) if missing == 0 => {}
             Some(_) if missing <= self.limits.repairable_batches_max => {
                 self.counters.add("lost_batches", missing);
@@ -373,6 +404,9 @@ impl Cursor {
     fn restart(&mut self, now: Duration, first: Option<(u64, Bytes)>, out: &mut Vec<Output>) {
         self.counters.bump("restarts");
         self.incarnation += 1;
+        self.recovery_over(now, "recovery_abandoned");
+        self.recovery.begin_anew();
+        self.reach = None;
         self.forget(out);
         self.standing = Standing::Exact;
         self.why = None;
@@ -423,7 +457,7 @@ impl Cursor {
                 self.counters.bump("probes");
                 self.request(now, purpose, out);
             }
-            None => {}
+            None => self.on_recovery_tick(now, out),
         }
     }
 }

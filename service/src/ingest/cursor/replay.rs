@@ -16,6 +16,9 @@ pub(super) enum Purpose {
     Reconnect,
     /// The rank was silent for long: was its last batch lost?
     Probe,
+    /// The rank is not exact: does the publisher still have everything from the beginning? When it does, this becomes
+    /// [`Purpose::Bootstrap`].
+    Rebuild,
 }
 
 impl Purpose {
@@ -25,7 +28,7 @@ impl Purpose {
             Purpose::Bootstrap => Some("the history is being fetched"),
             Purpose::Repair => Some("missing batches are being fetched"),
             Purpose::Reconnect => Some("reconnected: what was missed is being fetched"),
-            Purpose::Probe => None,
+            Purpose::Probe | Purpose::Rebuild => None,
         }
     }
 }
@@ -51,6 +54,11 @@ impl Replay {
     /// When it has failed by silence or by length.
     pub(super) fn deadline(&self, limits: &IngestLimits) -> Duration {
         (self.heard + limits.replay_silence_max).min(self.began + limits.replay_duration_max)
+    }
+
+    /// The rank was emptied, and everything comes from the beginning: there is nothing to be proven any more.
+    pub(super) fn begins(&mut self) {
+        (self.purpose, self.proven) = (Purpose::Bootstrap, true);
     }
 
     /// Whether it has taken too long, all its requests together, however much it still has to say.
@@ -80,7 +88,8 @@ impl Cursor {
             progressed: false,
             answered: false,
         });
-        out.push(Output::RequestReplay { request, from: self.applied.unwrap_or(0) });
+        let from = if purpose == Purpose::Rebuild { self.beginning() } else { self.applied.unwrap_or(0) };
+        out.push(Output::RequestReplay { request, from });
     }
 
     /// Whether this is the request in flight; if so, it is alive.
@@ -101,6 +110,10 @@ impl Cursor {
         let Some(replay) = &mut self.replay else { return };
         replay.answered = true;
         self.replay_useful = true;
+        if replay.purpose == Purpose::Rebuild && !self.begin_rebuild(now, seq, &payload, out) {
+            return;
+        }
+        let Some(replay) = &mut self.replay else { return };
         if self.applied.is_some_and(|applied| seq <= applied) {
             match self.payloads.same(seq, &payload) {
                 Some(true) => replay.proven = true,
@@ -196,8 +209,10 @@ impl Cursor {
                 self.probe_less();
                 self.taint(Standing::Partial, 0, "the history could not be fetched");
             }
-            Purpose::Bootstrap | Purpose::Repair | Purpose::Reconnect => {}
+            Purpose::Bootstrap | Purpose::Repair | Purpose::Reconnect | Purpose::Rebuild => {}
         }
+        self.check_reach();
+        self.recovery_over(now, "recovery_failed");
     }
 
     fn probe_less(&mut self) {
@@ -213,13 +228,15 @@ impl Cursor {
             self.standing = Standing::Exact;
             self.why = None;
         }
+        self.check_reach();
+        self.recovery_ended(now);
         // What is missing before a held batch may have been published after the answer was written.
         let again = (replay.progressed || replay.attempt == 1) && replay.attempt < self.limits.replay_requests_max;
         self.drain(now, again, replay.attempt + 1, out);
     }
 
     /// Applies what was held. A gap in it is asked for once more if that may help (`again`).
-    fn drain(&mut self, now: Duration, again: bool, attempt: u32, out: &mut Vec<Output>) {
+    pub(super) fn drain(&mut self, now: Duration, again: bool, attempt: u32, out: &mut Vec<Output>) {
         while let Some(first) = self.held.first() {
             if first > self.next() && again {
                 let purpose = if self.applied.is_some() { Purpose::Repair } else { Purpose::Bootstrap };
@@ -256,7 +273,7 @@ impl Cursor {
     }
 
     /// The publisher returns another batch than the one seen live, or applied, under the same sequence.
-    fn contradicted(&mut self, now: Duration, out: &mut Vec<Output>) {
+    pub(super) fn contradicted(&mut self, now: Duration, out: &mut Vec<Output>) {
         if self.replay.as_ref().is_none_or(|replay| replay.purpose != Purpose::Bootstrap) {
             self.restart(now, None, out);
             return;

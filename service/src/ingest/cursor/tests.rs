@@ -1,9 +1,9 @@
 use super::*;
 
 /// A cursor with a clock, and the outputs of each step in short notation.
-struct Rig {
-    cursor: Cursor,
-    now: Duration,
+pub(super) struct Rig {
+    pub(super) cursor: Cursor,
+    pub(super) now: Duration,
 }
 
 fn b(text: &str) -> Bytes {
@@ -15,7 +15,7 @@ impl Rig {
         Self { cursor: Cursor::new(IngestLimits::default(), has_replay, false), now: Duration::ZERO }
     }
 
-    fn step(&mut self, input: Input) -> Vec<String> {
+    pub(super) fn step(&mut self, input: Input) -> Vec<String> {
         let mut out = Vec::new();
         self.cursor.step(self.now, input, &mut out);
         out.into_iter()
@@ -29,11 +29,11 @@ impl Rig {
     }
 
     /// A live batch of the publisher's life `life`.
-    fn live(&mut self, life: char, seq: u64) -> Vec<String> {
+    pub(super) fn live(&mut self, life: char, seq: u64) -> Vec<String> {
         self.step(Input::Live { seq, payload: b(&format!("{life}{seq}")) })
     }
 
-    fn replay(&mut self, life: char, seqs: impl IntoIterator<Item = u64>) -> Vec<String> {
+    pub(super) fn replay(&mut self, life: char, seqs: impl IntoIterator<Item = u64>) -> Vec<String> {
         let request = self.cursor.requests;
         let steps = seqs.into_iter();
         steps
@@ -41,21 +41,21 @@ impl Rig {
             .collect()
     }
 
-    fn end(&mut self) -> Vec<String> {
+    pub(super) fn end(&mut self) -> Vec<String> {
         self.step(Input::ReplayEnd { request: self.cursor.requests })
     }
 
-    fn fail(&mut self) -> Vec<String> {
+    pub(super) fn fail(&mut self) -> Vec<String> {
         self.step(Input::ReplayFailed { request: self.cursor.requests })
     }
 
-    fn wait(&mut self, seconds: u64) -> Vec<String> {
+    pub(super) fn wait(&mut self, seconds: u64) -> Vec<String> {
         self.now += Duration::from_secs(seconds);
         self.step(Input::Tick)
     }
 
     /// Connected, bootstrapped, with batches 0 to `last` applied live.
-    fn following(has_replay: bool, last: u64) -> Self {
+    pub(super) fn following(has_replay: bool, last: u64) -> Self {
         let mut rig = Rig::new(has_replay);
         rig.step(Input::Connected);
         if has_replay {
@@ -68,11 +68,11 @@ impl Rig {
         rig
     }
 
-    fn trust(&self) -> Trust {
+    pub(super) fn trust(&self) -> Trust {
         self.cursor.trust()
     }
 
-    fn count(&self, reason: &str) -> u64 {
+    pub(super) fn count(&self, reason: &str) -> u64 {
         self.cursor.counters().get(reason)
     }
 }

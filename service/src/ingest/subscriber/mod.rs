@@ -75,6 +75,7 @@ pub async fn follow_rank<S: RankSink>(
         rank: Rank::new(spec, endpoint, limits),
         sink,
         limits: *limits,
+        turns: pulse.turns(),
         pulse: pulse.clone(),
         replay,
         origin: Instant::now(),
@@ -101,6 +102,8 @@ struct Follower<S> {
     replay: Option<Endpoint>,
     origin: Instant,
     published: (Trust, bool, u64, Option<&'static str>),
+    /// How often the rank was told that its event connection was made or ended.
+    turns: u64,
     replays: JoinSet<()>,
     replies: Queue,
 }
@@ -113,7 +116,7 @@ impl<S: RankSink> Follower<S> {
             let tick_at = self.rank.next_tick().map(|at| self.origin + at);
             let entry = tokio::select! {
                 entry = events.next() => entry,
-                entry = self.replies.next() => entry,
+                entry = self.replies.next() => self.comparable(entry),
                 // Replies that wait already are no silence, however late they are looked at.
                 () = sleep_some(tick_at), if self.replies.is_empty() => Entry::Input(RankInput::Tick),
                 () = sleep_some(publish_at) => {
@@ -122,6 +125,9 @@ impl<S: RankSink> Follower<S> {
                     continue;
                 }
             };
+            if matches!(entry, Entry::Input(RankInput::Connected | RankInput::Disconnected)) {
+                self.turns += 1;
+            }
             match entry {
                 Entry::Input(input) => self.step(input).await?,
                 Entry::Count(reason, count) => self.rank.count(reason, count),
@@ -132,6 +138,17 @@ impl<S: RankSink> Follower<S> {
             } else if publish_at.is_none() {
                 publish_at = Some(Instant::now() + STATUS_PERIOD);
             }
+        }
+    }
+
+    /// What waits in the queue is older than the end of its connection that the socket has seen already, and a reply is perhaps of
+    /// the publisher's next life: such an answer is given up. The rank asks again as soon as it knows.
+    fn comparable(&mut self, entry: Entry) -> Entry {
+        match entry {
+            Entry::Input(RankInput::Replay { request, .. }) if self.pulse.turns() != self.turns => {
+                Entry::Input(RankInput::ReplayFailed { request })
+            }
+            entry => entry,
         }
     }
 

@@ -27,6 +27,8 @@ pub struct Pulse {
     failed_at: AtomicU64,
     /// The event connection is there, as far as its socket knows.
     connected: AtomicBool,
+    /// How often it was made or ended.
+    turns: AtomicU64,
     awaited: AtomicBool,
     wake: Arc<Notify>,
     hang_up: Notify,
@@ -47,6 +49,7 @@ impl Pulse {
             contact_at: AtomicU64::new(0),
             failed_at: AtomicU64::new(0),
             connected: AtomicBool::new(false),
+            turns: AtomicU64::new(0),
             awaited: AtomicBool::new(false),
             wake,
             hang_up: Notify::new(),
@@ -97,12 +100,18 @@ impl Pulse {
         self.hang_up.notified().await;
     }
 
+    /// How often the event connection was made or ended, as far as its socket knows.
+    pub(super) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
     pub(super) fn set_connected(&self, connected: bool) {
         if connected {
             // What was meant for the connection before is not meant for this one.
             let _ = self.hang_up.notified().now_or_never();
         }
         self.connected.store(connected, Ordering::Relaxed);
+        self.turns.fetch_add(1, Ordering::Relaxed);
         if connected { self.contact() } else { self.failed() }
     }
 
