@@ -7,6 +7,7 @@ use crate::kids::Kids;
 use crate::lane::Lane;
 use crate::layout::{Fields, ROOT, slot_of};
 use crate::shard::Shard;
+use crate::sync::Ordering;
 use crate::types::{ContentHash, Tier};
 use std::collections::HashMap;
 
@@ -61,8 +62,7 @@ impl Shard {
             runs.iter().map(|(_, f)| u64::from((f.base + f.cap).div_ceil(GRANULE) - f.base.div_ceil(GRANULE))).sum();
         ensure!(usage.granules_live == pages, "{} live granules, {pages} under runs", usage.granules_live);
         ensure!(usage.exts_live == exts, "{} live holder blocks, {exts} linked", usage.exts_live);
-        let counted =
-            self.figures.iter().fold(0u64, |sum, f| sum.wrapping_add(f.blocks.load(crate::sync::Ordering::Relaxed)));
+        let counted = self.figures.iter().fold(0u64, |sum, f| sum.wrapping_add(f.blocks.load(Ordering::Relaxed)));
         ensure!(counted == blocks, "{counted} blocks counted, {blocks} in runs");
         Ok(())
     }
@@ -73,6 +73,10 @@ impl Shard {
         for position in f.base..f.end() {
             let (sight, offset) = self.locate(position);
             ensure!(sight.run == run && f.base + offset == position, "I1: {position} is found in {}", sight.run);
+        }
+        for granule in f.base.div_ceil(GRANULE)..(f.base + f.cap).div_ceil(GRANULE) {
+            let owner = self.arena.owner(granule).load(Ordering::Relaxed);
+            ensure!(owner == run, "I2: granule {granule} of run {run} is owned by {owner}");
         }
         if f.next == 0 {
             ensure!((f.base + f.cap).is_multiple_of(GRANULE), "I4: run {run} ends inside a granule");

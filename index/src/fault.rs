@@ -16,6 +16,12 @@ pub enum Fault {
     MaskUnfenced,
     /// A lookup names a slot whatever its stamp.
     StampNotCompared,
+    /// The holders of a second half are read before its LOCK is taken.
+    SuccessorBeforeLock,
+    /// A second half that was drawn into the first stays alive.
+    SuccessorLeftAlive,
+    /// A coverage is replaced without an odd window.
+    ReplacedUnwindowed,
 }
 
 /// Whether this fault is put in. Never, outside of loom.

@@ -38,6 +38,8 @@ pub struct Stats {
     pub bytes_free: u64,
     /// Splits of runs so far.
     pub splits: u64,
+    /// Halves of runs made one again so far.
+    pub merges: u64,
     /// Turns that lanes waited for a run's LOCK so far.
     pub lock_waits: u64,
     /// LOCKs of runs that lanes took so far.
@@ -121,6 +123,7 @@ impl Index {
             stats.parked += sum(|f| &f.parked);
             stats.ranks += u64::from(shard.slots.open());
             stats.splits += sum(|f| &f.splits);
+            stats.merges += sum(|f| &f.merges);
             stats.lock_waits += sum(|f| &f.lock_waits);
             stats.locks += sum(|f| &f.locks);
             stats.opened += sum(|f| &f.opened);

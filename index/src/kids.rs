@@ -9,10 +9,10 @@ use crate::hash::{HashKey, IntMap, shrink};
 use crate::layout::{Arena, ROOT};
 use crate::sync::{Mutex, Ordering};
 
-const STRIPES: usize = 16;
+const STRIPES: usize = if cfg!(loom) { 1 } else { 16 };
 /// Counts that a stripe has room for from the beginning (9 KiB), so that branches which come and go, half as many at once, ask
 /// the heap for nothing: a map may grow to twice its contents where they change.
-const KEPT: usize = 896;
+const KEPT: usize = if cfg!(loom) { 1 } else { 896 };
 
 /// The counts of positions with more than one child.
 pub(crate) struct Kids {

@@ -259,7 +259,7 @@ pub(crate) struct Arena {
 impl Arena {
     pub fn reserve(config: &IndexConfig, site: &mut Site) -> Result<Self, ConfigError> {
         // One page of granules more than asked for: the root's granule is on it.
-        let granules = config.blocks_max.div_ceil(GRANULE * 64) as usize * 64;
+        let granules = if cfg!(loom) { 4 } else { config.blocks_max.div_ceil(GRANULE * 64) as usize * 64 };
         let positions = granules * GRANULE as usize;
         Ok(Self {
             con: Region::reserve("content hashes", positions, site)?,

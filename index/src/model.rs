@@ -1,10 +1,16 @@
 //! The product's own shared structures as loom models use them (`--cfg loom` only): each with what surrounds it in the
 //! product cut down to a few words.
 
+use crate::config::IndexConfig;
 use crate::edge::{Check, Edge, Found};
+use crate::lane::work::{Counts, Scratch};
+use crate::layout::{Entry, Fields, ROOT};
 use crate::place::Site;
+use crate::read::walk::{Stretch, Survivors, Walk};
+use crate::shard::Shard;
 use crate::slots::RankSlots;
-use crate::types::RankKey;
+use crate::sync::Ordering;
+use crate::types::{ContentHash, Outcome, RankKey};
 
 /// The table of child links, over links of which only the hashes matter. Buckets have two slots, and there are two of them
 /// at first.
@@ -80,5 +86,122 @@ impl Slots {
 impl Default for Slots {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// A run that was cut in two, in a shard of its own: each half is one block. Holder 0 has both blocks, holder 1 the first.
+pub struct Halves {
+    shard: Shard,
+    /// Position of the second block.
+    second: u32,
+}
+
+const FIRST_RUN: u32 = 1;
+const SECOND_RUN: u32 = 2;
+const CONTENTS: [ContentHash; 2] = [ContentHash(7), ContentHash(8)];
+
+impl Halves {
+    /// The halves at some place: the second one begins at this position.
+    fn new(second: u32) -> Self {
+        let config = IndexConfig {
+            ranks_max: 1,
+            blocks_max: 16,
+            runs_max: 4,
+            exts_max: 1,
+            hash_key: Some([3, 4]),
+            ..IndexConfig::default()
+        };
+        let shard = Shard::new(&config, 0).expect("memory of loom's");
+        let arena = &shard.arena;
+        let run = |run, base, parent, next, holders: &[u32]| {
+            let header = shard.header(run);
+            let cap = if next == 0 { 8 - base % 8 } else { 1 };
+            let mut f = Fields { base, parent, next, ext: 0, len: 1, cap, holders: 0, flags: 0 };
+            let holders: Vec<_> = holders.iter().map(|&slot| Entry { slot, cut: 1, private: false }).collect();
+            let installed = shard.install_new(&mut Scratch::default().drafts, header, &mut f, &holders);
+            installed.expect("entries need no block");
+            drop(header.version().revive());
+        };
+        for (position, content) in [second - 1, second].into_iter().zip(CONTENTS) {
+            arena.contents(position, 1)[0].store(content.0, Ordering::Relaxed);
+        }
+        run(FIRST_RUN, second - 1, ROOT, SECOND_RUN, &[0, 1]);
+        run(SECOND_RUN, second, second - 1, 0, &[0]);
+        arena.owner(second / 8).store(SECOND_RUN, Ordering::Relaxed);
+        arena.owner((second - 1) / 8).store(FIRST_RUN, Ordering::Relaxed);
+        shard.kids.add(arena, second - 1);
+        Self { shard, second }
+    }
+
+    /// Halves that a lookup finds: both are in one granule.
+    pub fn linked() -> Self {
+        let halves = Self::new(9);
+        let shard = &halves.shard;
+        let hash = shard.edge_hash(ROOT, CONTENTS[0].0);
+        shard.edge.insert(0, hash, FIRST_RUN, 1, &|run, granule| shard.rehash(run, granule));
+        halves
+    }
+
+    /// Halves with a granule each, so that a lane finds the second one by its owner.
+    pub fn apart() -> Self {
+        Self::new(16)
+    }
+
+    /// A lane makes them one, if no other is in the way; whether it did.
+    pub fn merge(&self) -> bool {
+        self.shard.merge(SECOND_RUN, &mut Scratch::default(), &mut Counts::default()).is_some()
+    }
+
+    /// Holder 1 holds the second block from now on, as another lane joins it to the run that it finds there.
+    pub fn join(&self) {
+        loop {
+            let (sight, offset) = self.shard.locate(self.second);
+            let Some(mut held) = self.shard.lock_at(&sight, &mut Counts::default()) else { continue };
+            let entry = Entry { slot: 1, cut: offset + 1, private: false };
+            let drafts = &mut Scratch::default().drafts;
+            let set = self.shard.set_cut(drafts, &mut held.lock, held.header, &mut held.f, entry);
+            return set.expect("an entry needs no block");
+        }
+    }
+
+    /// Whether a holder has the second block, to a lane.
+    pub fn holds(&self, slot: u32) -> bool {
+        let (sight, offset) = self.shard.locate(self.second);
+        self.shard.cut(self.shard.header(sight.run), &sight.fields, slot).0 > offset
+    }
+
+    /// How many of the blocks a holder has, to a lookup; `None` when it gave up.
+    pub fn depth(&self, slot: u32) -> Option<u32> {
+        let mut survivor = Survivor { slot, depth: 0, left: true };
+        let walked = Walk::new(&self.shard, &CONTENTS, &mut survivor).run();
+        (walked.outcome == Outcome::Exact).then_some(survivor.depth)
+    }
+}
+
+/// One holder, followed by a walk.
+struct Survivor {
+    slot: u32,
+    depth: u32,
+    left: bool,
+}
+
+impl Survivors for Survivor {
+    fn begin(&mut self) {
+        (self.depth, self.left) = (0, true);
+    }
+    fn enter(&mut self, stretch: &Stretch<'_>) {
+        let (cut, _) = stretch.shard.cut(stretch.header, stretch.fields, self.slot);
+        self.depth = stretch.depth + cut.min(stretch.matched);
+        self.left = cut >= stretch.matched;
+    }
+    fn none_left(&self) -> bool {
+        !self.left
+    }
+    fn finish(&mut self, _depth: u32) {}
+    fn ended(&self) -> usize {
+        usize::from(!self.left)
+    }
+    fn cut_off(&mut self, _ended: usize, depth: u32) {
+        self.depth = self.depth.min(depth);
     }
 }

@@ -16,7 +16,7 @@ use crate::version::{Seen, Unreadable};
 use crossbeam_utils::CachePadded;
 
 /// Locks that stand in for the LOCK of the root's run, by first content.
-const ROOT_STRIPES: usize = 64;
+const ROOT_STRIPES: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// Figures of one lane, written by it alone.
 #[derive(Default)]
@@ -25,6 +25,7 @@ pub(crate) struct LaneFigures {
     pub parked: AtomicU64,
     pub map_bytes: AtomicU64,
     pub splits: AtomicU64,
+    pub merges: AtomicU64,
     pub lock_waits: AtomicU64,
     pub locks: AtomicU64,
     pub opened: AtomicU64,

@@ -23,6 +23,7 @@ fn every_profile_and_configuration_is_played() {
     let suites = [
         include_str!("exactness_plain.rs"),
         include_str!("exactness_holes.rs"),
+        include_str!("merging.rs"),
         include_str!("exactness_names.rs"),
         include_str!("exactness_copies.rs"),
         include_str!("exactness_orphans.rs"),

@@ -30,7 +30,9 @@ const CHAINS: [&[u64]; 5] = [&[0, 1, 2], &[0, 1, 3], &[0, 4], &[u64::MAX, 0], &[
 #[test]
 fn lanes_hammer_short_chains() {
     let seeds = std::env::var("KVATLAS_HAMMER_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(SEEDS);
-    (0..seeds).for_each(one_seed);
+    let merges: u64 = (0..seeds).map(one_seed).sum();
+    println!("{merges} halves became one again");
+    assert!(merges > seeds, "{merges} merges in {seeds} histories");
 }
 
 fn chain(number: usize) -> Vec<ContentHash> {
@@ -46,7 +48,8 @@ fn names(seed: u64, contents: &[ContentHash]) -> Vec<EngineHash> {
     contents.iter().map(step).collect()
 }
 
-fn one_seed(seed: u64) {
+/// How many halves became one again.
+fn one_seed(seed: u64) -> u64 {
     println!("seed {seed}");
     let steady = seed % 3 != 2;
     let config = IndexConfig {
@@ -119,6 +122,7 @@ fn one_seed(seed: u64) {
     index.check().expect("the structural invariants");
     let left = index.stats();
     assert_eq!((left.held, left.blocks, left.runs, left.ranks), (0, 0, 0, 0), "left after every rank was closed");
+    left.merges
 }
 
 fn keys(lane: usize) -> Keys {

@@ -123,6 +123,7 @@ fn kvatlas(needs: &Needs) -> Result<Indexer, IndexerError> {
             ("distinct blocks", s.blocks),
             ("runs", s.runs),
             ("splits", s.splits),
+            ("merges", s.merges),
             ("lock waits", s.lock_waits),
             ("locks taken", s.locks),
             ("runs opened", s.opened),

@@ -272,6 +272,35 @@ impl Shard {
         furthest
     }
 
+    /// How many hold anything of a run.
+    pub(crate) fn count_holders(&self, header: Header<'_>, f: &Fields) -> u32 {
+        if f.set_form() {
+            return f.holders;
+        }
+        (0..INLINE).filter(|&i| half(header.holder_words(), i) != 0).count() as u32
+    }
+
+    /// How many hold a run to its end, counted as far as about `most`. A few lines, however many they are.
+    pub(crate) fn count_full(&self, header: Header<'_>, f: &Fields, most: u32) -> u32 {
+        if !f.set_form() {
+            let full = |i| Entry::unpack(half(header.holder_words(), i)).cut == f.len;
+            return (0..INLINE).filter(|&i| full(i)).count() as u32;
+        }
+        let bits = |words: &[AtomicU64]| words.iter().map(|w| w.load(Ordering::Relaxed).count_ones()).sum::<u32>();
+        let mut full = bits(header.holder_words());
+        for page in self.pages(f) {
+            if full >= most {
+                break;
+            }
+            full += bits(page.words);
+        }
+        self.each_key_back(f, |entry| {
+            full += u32::from(entry.cut == f.len);
+            full < most && entry.cut == f.len
+        });
+        full
+    }
+
     /// Calls `see` with every holder block of a run. Under LOCK, or where nobody changes it.
     pub(crate) fn each_block(&self, f: &Fields, see: &mut impl FnMut(u32)) {
         if !f.set_form() || f.ext == 0 {

@@ -3,6 +3,7 @@
 use crate::alloc::GRANULE;
 use crate::compare::{common, common_backwards};
 use crate::error::IndexError;
+use crate::lane::merge::Seams;
 use crate::lane::names::{ALIASES_AT_ONCE, Hint};
 use crate::lane::parking::Parking;
 use crate::lane::survey::Survey;
@@ -214,15 +215,22 @@ impl<'a> Work<'a> {
     /// The holder no longer has offsets `low..=high` of a run. What it has above them stays: the run is split there.
     fn drop_range(&mut self, mut held: HeldRun<'a>, mut survey: Survey, low: u32, high: u32) -> Result<(), IndexError> {
         debug_assert!(high < survey.cut, "a dropped block is held");
-        if high + 1 < survey.cut {
+        let cut = high + 1 < survey.cut;
+        if cut {
             held = self.split(held, high + 1)?.0;
             survey = self.survey(&held);
+        }
+        let mut seams = Seams::touched(&held, survey.cut, low);
+        if cut {
+            // It is there because of what the holder keeps.
+            seams.behind = 0;
         }
         self.lower(&mut held, survey, Entry { slot: self.slot(), cut: low, private: survey.private })?;
         let count = u64::from(high - low + 1);
         self.me().held -= count;
         self.counts.held -= count;
         self.trim(held, survey.others.max(low));
+        self.merge_at(seams);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 
 use crate::alloc::GRANULE;
 use crate::error::IndexError;
+use crate::lane::merge::Seams;
 use crate::lane::names::Hint;
 use crate::lane::work::{HeldRun, Work};
 use crate::layout::{Entry, ROOT};
@@ -48,6 +49,7 @@ impl Work<'_> {
         // Read before the block goes: the run may go with it.
         let below = if offset > 0 { position - 1 } else { held.f.parent };
         let following = Hint { name: shard.arena.name(below), position: below };
+        let seams = Seams::touched(&held, offset + 1, offset);
         let entry = Entry { slot: self.slot(), cut: offset, private: false };
         self.set_cut(&mut held, entry, survey.seat)?;
         if survey.others_mapped <= offset {
@@ -62,7 +64,10 @@ impl Work<'_> {
         self.counts.held -= 1;
         if survey.others <= offset {
             self.trim(held, offset);
+        } else {
+            drop(held);
         }
+        self.merge_at(seams);
         Ok(true)
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::compare::common;
 use crate::error::IndexError;
+use crate::lane::merge::Seams;
 use crate::lane::store::Taken;
 use crate::lane::survey::Survey;
 use crate::lane::work::{HeldRun, NamedAt, Work, stands_at};
@@ -105,7 +106,9 @@ impl<'a> Work<'a> {
             if taken > 0 {
                 self.took(taken, did);
                 let last = held.f.base + offset + taken - 1;
+                let seams = Seams::touched(&held, offset, offset + taken);
                 self.cut_at_stop(held, offset + taken);
+                self.merge_joined(seams);
                 return Ok(Taken { count: taken, last });
             }
             if offset > 0 {
@@ -123,8 +126,10 @@ impl<'a> Work<'a> {
             self.unname(&names[..taken as usize], old);
             return Err(full);
         }
+        let seams = Seams::touched(&held, offset, offset + taken);
         self.cut_at_stop(held, offset + taken);
         self.leave(old)?;
+        self.merge_joined(seams);
         Ok(Taken { count: taken, last: from + taken - 1 })
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod export;
 mod following;
 mod join;
 pub(crate) mod map;
+mod merge;
 pub(crate) mod names;
 mod parking;
 mod ranks;
@@ -294,6 +295,7 @@ impl Lane {
         publish(&figures.parked, self.parked);
         publish(&figures.map_bytes, self.rank_map_bytes + self.canonical.bytes());
         publish(&figures.splits, self.counts.splits);
+        publish(&figures.merges, self.counts.merges);
         publish(&figures.lock_waits, self.counts.lock_waits);
         publish(&figures.locks, self.counts.locks);
         publish(&figures.opened, self.counts.opened);

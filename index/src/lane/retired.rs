@@ -7,6 +7,7 @@
 //! same steps, by a round over their granules.
 
 use crate::lane::Lane;
+use crate::lane::merge::Seams;
 use crate::lane::names::HolderNames;
 use crate::lane::work::Work;
 use crate::layout::{Entry, rank_of, tier_of};
@@ -223,7 +224,9 @@ impl Work<'_> {
                 debug_assert!(lowered.is_ok(), "taking a holder out needs no memory");
                 reach = survey.others;
             }
+            let seams = Seams::of(&held);
             self.trim(held, reach);
+            self.merge_at(seams);
             return;
         }
     }

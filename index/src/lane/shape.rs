@@ -8,7 +8,6 @@ use crate::error::IndexError;
 use crate::kids::Kids;
 use crate::lane::work::{HeldRun, Work};
 use crate::layout::{Entry, Fields, ROOT};
-use crate::sync::Ordering;
 use crate::version::reuse_fence;
 
 impl<'a> Work<'a> {
@@ -60,16 +59,14 @@ impl<'a> Work<'a> {
             return Err(full);
         }
         shard.kids.add(&shard.arena, base - 1);
-        for granule in base.div_ceil(GRANULE)..=(base + cap - 1) / GRANULE {
-            // Release: pairs with the Acquire in `locate`. Until it is seen, `next` of the first half leads here.
-            shard.arena.owner(granule).store(run, Ordering::Release);
-        }
+        // Until a new owner is seen, `next` of the first half leads here.
+        shard.own(run, base, cap);
         self.counts.splits += 1;
         Ok((held, suffix))
     }
 
     /// Gives back the id and the holder blocks of a run that was killed or never linked.
-    fn give_back(&mut self, dead: HeldRun<'a>) {
+    pub fn give_back(&mut self, dead: HeldRun<'a>) {
         let (shard, run, f) = (self.shard, dead.run, dead.f);
         drop(dead);
         // The id is still this lane's, and with it the blocks: each is given away after what it leads to.

@@ -1,5 +1,6 @@
 //! Sweeps over every run of the shard for one holder: clearing it, and listing its names for tests and dumps.
 
+use crate::lane::merge::Seams;
 use crate::lane::names::{HolderNames, LaneNames};
 use crate::lane::work::Work;
 use crate::layout::Entry;
@@ -42,7 +43,9 @@ impl<'a> Work<'a> {
             debug_assert!(lowered.is_ok(), "taking a holder out needs no memory");
             self.me().held -= u64::from(cut);
             self.counts.held -= u64::from(cut);
+            let seams = Seams::of(&held);
             self.trim(held, survey.others);
+            self.merge_at(seams);
             return;
         }
     }

@@ -19,6 +19,7 @@ pub(crate) struct Counts {
     pub held: u64,
     pub blocks: u64,
     pub splits: u64,
+    pub merges: u64,
     pub lock_waits: u64,
     /// LOCKs of runs taken.
     pub locks: u64,
@@ -87,6 +88,17 @@ pub(crate) struct NamedAt {
     pub private: bool,
 }
 
+impl Shard {
+    /// LOCK of a run, if it is still as it was seen (rule R3). Its fields are read again.
+    #[inline]
+    pub(crate) fn lock_at(&self, sight: &Sight, counts: &mut Counts) -> Option<HeldRun<'_>> {
+        let header = self.header(sight.run);
+        let lock = header.version().lock_at(sight.seen, &mut counts.lock_waits)?;
+        counts.locks += 1;
+        Some(HeldRun { run: sight.run, header, f: header.load(), lock })
+    }
+}
+
 impl<'a> Work<'a> {
     /// The slot of this operation's holder.
     #[inline]
@@ -103,11 +115,7 @@ impl<'a> Work<'a> {
     /// LOCK of a run, if it is still as it was seen (rule R3). Its fields are read again.
     #[inline]
     pub fn lock_at(&mut self, sight: &Sight) -> Option<HeldRun<'a>> {
-        let shard = self.shard;
-        let header = shard.header(sight.run);
-        let lock = header.version().lock_at(sight.seen, &mut self.counts.lock_waits)?;
-        self.counts.locks += 1;
-        Some(HeldRun { run: sight.run, header, f: header.load(), lock })
+        self.shard.lock_at(sight, self.counts)
     }
 
     /// LOCK of the run that covers a live position, and the offset inside.

@@ -6,7 +6,7 @@ mod explain;
 mod found;
 mod levels;
 mod names;
-mod walk;
+pub(crate) mod walk;
 
 use crate::index::Index;
 use crate::layout::slot_of;

@@ -6,7 +6,7 @@ use super::operation::Op;
 use super::pair::{Difference, Pair, Seen};
 use super::profiles::Profile;
 use super::rng::{Rng, mix};
-use kvatlas_index::{RankFilter, RankKey};
+use kvatlas_index::{RankFilter, RankKey, Stats};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Steps between two rounds of lookups, queries of a round, steps between two comparisons of all names.
@@ -87,6 +87,9 @@ pub struct Replayed {
     pub operations: usize,
     pub lookups: u64,
     pub full_errors: u64,
+    /// Runs cut in two, and halves that became one again.
+    pub splits: u64,
+    pub merges: u64,
     pub seen: Seen,
 }
 
@@ -124,8 +127,10 @@ fn play(profile: &Profile, configuration: &Configuration, seed: u64, ops: &[Op])
     for _ in 0..4 * QUERIES {
         pair.compare_lookup(&generator.query(&mut rng), &filter)?;
     }
+    let Stats { splits, merges, .. } = pair.index.stats();
     pair.finish()?;
-    Ok(Replayed { operations: ops.len(), lookups: pair.lookups, full_errors: pair.full_errors, seen: pair.seen })
+    let (operations, lookups, full_errors, seen) = (ops.len(), pair.lookups, pair.full_errors, pair.seen);
+    Ok(Replayed { operations, lookups, full_errors, splits, merges, seen })
 }
 
 fn brief(op: &Op) -> String {

@@ -68,6 +68,17 @@ const BASE: Profile = Profile {
 pub const PROFILES: &[Profile] = &[
     Profile { name: "plain", ..BASE },
     Profile { name: "holes", heal: 300, remove: 500, store_blocks_max: 30, alphabet: 2, ..BASE },
+    Profile {
+        name: "cuts",
+        heal: 350,
+        remove: 520,
+        store_blocks_max: 40,
+        alphabet: 1,
+        foreign: 80,
+        odd: 5,
+        clear_rank: 15,
+        ..BASE
+    },
     Profile { name: "foreign", foreign: 500, ..BASE },
     Profile { name: "copies", again: 500, announce: 150, set_copies: 60, foreign: 300, ..BASE },
     Profile { name: "names", steps: 1000, foreign: 300, odd: 60, alphabet: 2, store_blocks_max: 12, tiers: 2, ..BASE },

@@ -100,6 +100,7 @@ impl MetricSources {
         out.gauge("index_live_bytes", "Bytes in use", stats.bytes_live)?;
         out.gauge("index_free_bytes", "Bytes kept for reuse", stats.bytes_free)?;
         out.counter("index_splits", "Splits of runs", stats.splits)?;
+        out.counter("index_merges", "Halves of runs made one again", stats.merges)?;
         out.counter("index_locks", "Locks of runs that lanes took", stats.locks)?;
         out.counter("index_runs_opened", "Runs opened by stores", stats.opened)?;
         out.counter("index_blocks_written", "Blocks written to the arena", stats.written)?;

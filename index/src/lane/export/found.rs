@@ -1,7 +1,7 @@
 //! What of the shard is the rank's: its part of each run, and where its private names are.
 //!
-//! Runs have no list by holder, so every header is looked at, in the order of memory. Splits by others meanwhile may move a
-//! second half to a header that was passed already, or show the same blocks twice; so what was found is made disjoint and
+//! Runs have no list by holder, so every header is looked at, in the order of memory. Splits and merges by others meanwhile may
+//! move a second half to a header that was passed already, or show the same blocks twice; so what was found is made disjoint and
 //! counted, and as long as blocks are missing it goes on, round and round, with what was found before.
 
 use crate::lane::Rank;
