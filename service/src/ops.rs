@@ -131,6 +131,23 @@ impl Applied {
         self.unknown_removals += did.unknown;
     }
 
+    /// Adds what another batch did.
+    pub fn add(&mut self, other: &Applied) {
+        self.stored += other.stored;
+        self.copies += other.copies;
+        self.moved += other.moved;
+        self.orphans += other.orphans;
+        self.orphans_dropped += other.orphans_dropped;
+        self.attached += other.attached;
+        self.removed += other.removed;
+        self.copies_removed += other.copies_removed;
+        self.unknown_removals += other.unknown_removals;
+        self.unknown_adoptions += other.unknown_adoptions;
+        self.self_parent += other.self_parent;
+        self.limit_reached += other.limit_reached;
+        self.cleared += other.cleared;
+    }
+
     /// Adds what a clear dropped.
     pub fn add_cleared(&mut self, did: Cleared) {
         self.cleared += did.blocks + did.parked;

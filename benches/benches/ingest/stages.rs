@@ -109,6 +109,7 @@ fn spec(meta: &sidecar::Meta) -> WorkerSpec {
         hash_check_every: 0,
         hash_seed: None,
         hash_scheme: HashChoice::default(),
+        snapshots: None,
     }
 }
 

@@ -99,6 +99,7 @@ impl Settings {
             hash_check_every: 0,
             hash_seed: None,
             hash_scheme: ingest::HashChoice::default(),
+            snapshots: None,
         }
     }
 }

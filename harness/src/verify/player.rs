@@ -169,6 +169,8 @@ impl<'a> Player<'a> {
                         todo.extend(self.replay(publisher, request, from));
                     }
                     RankOutput::CancelReplay => todo.clear(),
+                    // Recorded engines were not asked for their state, and no registration here says that they can be.
+                    RankOutput::RequestSnapshot { .. } | RankOutput::CancelSnapshot | RankOutput::Load { .. } => {}
                 }
             }
         }

@@ -221,6 +221,10 @@ fn ingest(raw: &RawIngest) -> Result<IngestLimits, ConfigError> {
             "ingest.recovery_backoff_max_ms",
             raw.recovery_backoff_max_ms.max(raw.recovery_backoff_min_ms).max(1),
         )?,
+        snapshot_duration_max: millis("ingest.snapshot_duration_max_ms", raw.snapshot_duration_max_ms)?,
+        snapshot_bytes_max: at_least_1("ingest.snapshot_bytes_max", raw.snapshot_bytes_max)?,
+        snapshots_in_flight_max: at_least_1("ingest.snapshots_in_flight_max", raw.snapshots_in_flight_max)?
+            .min(1 << 32),
         groups_max: at_least_1("ingest.groups_max", raw.groups_max)?,
         decode: DecodeLimits {
             payload_bytes_max: at_least_1("ingest.payload_bytes_max", raw.payload_bytes_max)?,

@@ -2,7 +2,7 @@
 
 use super::raw::ConfigError;
 use crate::fleet::Registration;
-use crate::ingest::{Engine, HashChoice, RankEndpoint, WorkerSpec};
+use crate::ingest::{Engine, HashChoice, RankEndpoint, SnapshotDialect, WorkerSpec};
 use serde::{Deserialize, Serialize};
 
 /// Data-parallel ranks that one worker may ask for in short form; the fleet's own limit comes after.
@@ -53,6 +53,9 @@ pub struct RawWorker {
     /// None stands for the engine's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash_scheme: Option<String>,
+    /// How the engine is asked for its state: `vllm:replay`. None: it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshots: Option<String>,
 }
 
 impl RawWorker {
@@ -80,6 +83,7 @@ impl RawWorker {
                 "hash_check_every" => worker.hash_check_every = Some(number()?),
                 "hash_seed" => worker.hash_seed = some(),
                 "hash_scheme" => worker.hash_scheme = some(),
+                "snapshots" => worker.snapshots = some(),
                 other => return Err(error(format!("unknown key {other:?}"))),
             }
         }
@@ -100,6 +104,8 @@ impl RawWorker {
         };
         let hash_scheme = HashChoice::from_setting(self.hash_scheme.as_deref())
             .map_err(|reason| error("hash_scheme", reason.to_string()))?;
+        let snapshots = self.snapshots.as_deref().map(str::parse::<SnapshotDialect>).transpose();
+        let snapshots = snapshots.map_err(|reason| error("snapshots", reason.to_string()))?;
         let dp_size = self.dp_size.unwrap_or(1);
         if !(1..=DP_SIZE_MAX).contains(&dp_size) {
             return Err(error("dp_size", format!("{dp_size} is outside 1..={DP_SIZE_MAX}")));
@@ -129,6 +135,7 @@ impl RawWorker {
                 hash_check_every: hash_scheme.every(self.hash_check_every),
                 hash_seed: self.hash_seed.clone(),
                 hash_scheme,
+                snapshots,
             },
             pushed_ranks,
         })
@@ -154,12 +161,12 @@ mod tests {
 
     #[test]
     fn a_flag_says_what_a_file_says() {
-        let flag =
-            "id=http://w:8000,model=m,block_size=16,engine=vllm,events=tcp://w:5557,replay=tcp://w:5657,dp_size=3";
+        let flag = "id=http://w:8000,model=m,block_size=16,engine=vllm,events=tcp://w:5557,replay=tcp://w:5657,dp_size=3,snapshots=vllm:replay";
         let registration = RawWorker::from_flag(flag).unwrap().resolve().unwrap();
         let ranks: Vec<_> = registration.worker.ranks.iter().map(|r| (r.rank, r.events.as_str())).collect();
         assert_eq!(ranks, [(0, "tcp://w:5557"), (1, "tcp://w:5558"), (2, "tcp://w:5559")]);
         assert_eq!(registration.worker.ranks[2].replay.as_deref(), Some("tcp://w:5659"));
+        assert_eq!(registration.worker.snapshots, Some(SnapshotDialect::VllmReplay));
         assert_eq!((registration.worker.engine, registration.worker.id.as_str()), (Engine::Vllm, "http://w:8000"));
         let pushed = RawWorker::from_flag("id=p,model=m,block_size=4,dp_size=2").unwrap().resolve().unwrap();
         assert_eq!(pushed.pushed_ranks, [0, 1]);
@@ -196,6 +203,7 @@ mod tests {
             ("id=a,hash_scheme=vllm:sha1", "off, sglang, sglang:dynamo"),
             ("id=a,hash_scheme=", "workers[a].hash_scheme"),
             ("id=a,dp_size=0", "dp_size"),
+            ("id=a,snapshots=zip", "workers[a].snapshots"),
             ("id=a,replay=tcp://h:1", "without events"),
             ("id=a,events=ipc:///x,dp_size=2", "no port"),
             ("id=a,events=tcp://h:65535,dp_size=2", "65535"),

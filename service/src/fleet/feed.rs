@@ -4,8 +4,9 @@ use super::registration::Registration;
 use super::registry::FleetEvents;
 use super::view::RankEntry;
 use crate::ingest::{IngestLimits, Pulse, RankSink, RankStatus, SinkClosed, Trust, follow_rank};
-use crate::ops::{Applied, OpBatch};
+use crate::ops::{Applied, Op, OpBatch};
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 /// Follows every rank of a worker that has a publisher, until `stop` is cancelled or the rank is closed.
@@ -14,11 +15,12 @@ pub(super) fn follow(
     ranks: &[Arc<RankEntry>],
     limits: &IngestLimits,
     events: &FleetEvents,
+    snapshot_room: &Arc<Semaphore>,
     stop: &CancellationToken,
 ) {
     for endpoint in &registration.worker.ranks {
         let Some(rank) = ranks.iter().find(|r| r.rank == endpoint.rank) else { continue };
-        let sink = LaneSink { rank: rank.clone(), events: events.clone() };
+        let sink = LaneSink { rank: rank.clone(), events: events.clone(), snapshot_room: snapshot_room.clone() };
         let (spec, endpoint, limits, stop) = (registration.worker.clone(), endpoint.clone(), *limits, stop.clone());
         let task = tokio::spawn(async move { follow_rank(&spec, &endpoint, &limits, sink, stop).await });
         let (rank, events) = (rank.clone(), events.clone());
@@ -41,11 +43,20 @@ pub(super) fn follow(
 struct LaneSink {
     rank: Arc<RankEntry>,
     events: FleetEvents,
+    snapshot_room: Arc<Semaphore>,
 }
 
 impl RankSink for LaneSink {
     async fn apply(&mut self, batch: OpBatch) -> Result<Applied, SinkClosed> {
         self.rank.relay.admit(&self.rank.lane, batch).await.map_err(|_| SinkClosed)
+    }
+
+    async fn load(&mut self, sequence: u64, parts: Vec<Vec<Op>>) -> Result<Applied, SinkClosed> {
+        self.rank.relay.load(&self.rank.lane, sequence, parts).await.map_err(|_| SinkClosed)
+    }
+
+    fn snapshot_room(&self) -> Arc<Semaphore> {
+        self.snapshot_room.clone()
     }
 
     fn publish(&mut self, status: RankStatus) {

@@ -152,6 +152,7 @@ pub(crate) mod tests {
                 hash_check_every: 0,
                 hash_seed: None,
                 hash_scheme: HashChoice::default(),
+                snapshots: None,
             },
             pushed_ranks: vec![0],
         }

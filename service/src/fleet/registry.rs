@@ -17,7 +17,7 @@ use kvatlas_index::RankKey;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use tokio::sync::{Mutex, broadcast};
+use tokio::sync::{Mutex, Semaphore, broadcast};
 use tokio_util::sync::CancellationToken;
 
 /// A change in the fleet, as watchers see it.
@@ -128,6 +128,8 @@ pub struct Fleet {
     limits: FleetLimits,
     ingest: IngestLimits,
     relay: Arc<RelayShared>,
+    /// Room for the states that are fetched from engines at once.
+    snapshot_room: Arc<Semaphore>,
     liveness: LivenessLimits,
     vetoes: Arc<VetoCounters>,
 }
@@ -165,6 +167,7 @@ impl Fleet {
             events: FleetEvents(broadcast::channel(limits.watch_lag_max).0),
             lanes,
             limits,
+            snapshot_room: Arc::new(Semaphore::new(ingest.snapshots_in_flight_max)),
             ingest,
             relay: Arc::new(RelayShared::new(relay, RandomState::new().hash_one(0_u8))),
             liveness,
@@ -274,7 +277,8 @@ impl Fleet {
         self.change_view(|view| view.insert(&entry));
         self.events.send(FleetEvent::Registered(entry.clone()));
         let stop = CancellationToken::new();
-        feed::follow(&entry.registration, &entry.ranks, &self.ingest, &self.events, &stop);
+        let room = &self.snapshot_room;
+        feed::follow(&entry.registration, &entry.ranks, &self.ingest, &self.events, room, &stop);
         watcher::watch(&entry, self.liveness, self.ingest, &self.events, &self.vetoes, &stop);
         registry.subscribers.insert(entry.generation, stop);
         Ok(Registered { generation: entry.generation, unchanged: false })

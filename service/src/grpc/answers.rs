@@ -260,6 +260,7 @@ fn worker_spec(registration: &Registration) -> proto::WorkerSpec {
         hash_check_every: Some(worker.hash_check_every),
         hash_seed: worker.hash_seed.clone(),
         hash_scheme: worker.hash_scheme.setting().map(str::to_owned),
+        snapshots: worker.snapshots.map(|dialect| dialect.setting().to_owned()),
     }
 }
 

@@ -4,7 +4,7 @@ use super::error::ServiceError;
 use super::limits::GrpcLimits;
 use super::proto;
 use crate::fleet::{PushBatch, PushHeader, RankEntry, Registration};
-use crate::ingest::{Engine, HashChoice, RankEndpoint, WorkerSpec};
+use crate::ingest::{Engine, HashChoice, RankEndpoint, SnapshotDialectError, WorkerSpec};
 use crate::lookup::{ItemText, NamespaceText, Prompt, Question, RankChoice, TierSet};
 use crate::ops::Op;
 use crate::wire::ContentHasher;
@@ -186,6 +186,9 @@ pub fn registration_from_proto(spec: proto::WorkerSpec) -> Result<Registration, 
     };
     let hash_scheme = HashChoice::from_setting(spec.hash_scheme.as_deref())
         .map_err(|error| ServiceError::invalid("worker.hash_scheme", error.to_string()))?;
+    let snapshots = spec.snapshots.as_deref().map(str::parse).transpose();
+    let snapshots = snapshots
+        .map_err(|error: SnapshotDialectError| ServiceError::invalid("worker.snapshots", error.to_string()))?;
     let mut pushed_ranks = Vec::new();
     let mut ranks = Vec::new();
     for rank in spec.ranks {
@@ -220,6 +223,7 @@ pub fn registration_from_proto(spec: proto::WorkerSpec) -> Result<Registration, 
             hash_check_every: hash_scheme.every(spec.hash_check_every),
             hash_seed: spec.hash_seed,
             hash_scheme,
+            snapshots,
         },
         pushed_ranks,
     })

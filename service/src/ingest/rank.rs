@@ -6,6 +6,7 @@
 use super::counters::Counters;
 use super::cursor::{Cursor, Input, Output};
 use super::normalize::Normalizer;
+use super::snapshot::Staged;
 use super::spec::{Engine, IngestLimits, RankEndpoint, WorkerSpec};
 use super::status::{RankStatus, Trust};
 use crate::ops::{Applied, Op, OpBatch};
@@ -34,6 +35,23 @@ pub enum RankInput {
         /// Number of the request.
         request: u64,
     },
+    /// A part of the state that was asked for, all frames as a DEALER receives them.
+    SnapshotPart {
+        /// Number of the request.
+        request: u64,
+        /// The frames.
+        frames: Vec<Bytes>,
+    },
+    /// All parts have come.
+    SnapshotEnd {
+        /// Number of the request.
+        request: u64,
+    },
+    /// The state does not come.
+    SnapshotFailed {
+        /// Number of the request.
+        request: u64,
+    },
     /// The socket refused to read a message, live or replayed, and the connection ended. Whatever was in it is lost.
     Unreadable,
     /// Time passed.
@@ -54,6 +72,20 @@ pub enum RankOutput {
     },
     /// Give the request in flight up.
     CancelReplay,
+    /// Ask the engine for its state.
+    RequestSnapshot {
+        /// Number of the request.
+        request: u64,
+    },
+    /// Give that up.
+    CancelSnapshot,
+    /// Empty the rank and apply these operations, in order: its state as of batch `sequence`.
+    Load {
+        /// The last batch that is in the state.
+        sequence: u64,
+        /// The state, in parts.
+        parts: Vec<Vec<Op>>,
+    },
 }
 
 /// The present, passed in: nothing here looks at a clock.
@@ -81,6 +113,10 @@ pub struct Rank {
     counters: Counters,
     outputs: Vec<Output>,
     room: TokenRoom,
+    /// What was told of a state that was asked for.
+    staged: Option<Staged>,
+    /// The state, read and ready.
+    state: Vec<Vec<Op>>,
 }
 
 impl Rank {
@@ -90,7 +126,8 @@ impl Rank {
             number: endpoint.rank,
             limits: *limits,
             frame_limits: FrameLimits { payload_bytes_max: limits.message_bytes_max, ..FrameLimits::default() },
-            cursor: Cursor::new(*limits, endpoint.replay.is_some(), spec.engine == Engine::Sglang),
+            cursor: Cursor::new(*limits, endpoint.replay.is_some(), spec.engine == Engine::Sglang)
+                .with_snapshots(spec.snapshots.is_some() && endpoint.replay.is_some()),
             normalizer: Normalizer::new(spec, limits),
             incarnation: 0,
             read_last: None,
@@ -100,6 +137,8 @@ impl Rank {
             counters: Counters::default(),
             outputs: Vec::new(),
             room: TokenRoom::default(),
+            staged: None,
+            state: Vec::new(),
         }
     }
 
@@ -123,6 +162,15 @@ impl Rank {
                 None => return,
             },
             RankInput::ReplayFailed { request } => Input::ReplayFailed { request },
+            RankInput::SnapshotPart { request, frames } => match self.told(request, &frames) {
+                Some(input) => input,
+                None => return,
+            },
+            RankInput::SnapshotEnd { request } => match self.told_all(request) {
+                Some(input) => input,
+                None => return,
+            },
+            RankInput::SnapshotFailed { request } => Input::SnapshotFailed { request },
             RankInput::Unreadable => {
                 self.counters.bump("unreadable_messages");
                 self.cursor.unreadable("a message was too large to be read");
@@ -136,6 +184,8 @@ impl Rank {
             self.carry_out(now, output, out);
         }
         self.outputs = outputs;
+        // A state that the cursor did not take is not kept.
+        self.state = Vec::new();
     }
 
     /// Takes back what the index did with the batch of this sequence.
@@ -267,7 +317,65 @@ impl Rank {
             }
             Output::RequestReplay { request, from } => out.push(RankOutput::RequestReplay { request, from }),
             Output::CancelReplay => out.push(RankOutput::CancelReplay),
+            Output::RequestSnapshot { request } => {
+                self.staged = Some(Staged::new(request));
+                out.push(RankOutput::RequestSnapshot { request });
+            }
+            Output::CancelSnapshot => {
+                self.staged = None;
+                out.push(RankOutput::CancelSnapshot);
+            }
+            Output::Load { seq } => {
+                self.read_last = Some(seq);
+                out.push(RankOutput::Load { sequence: seq, parts: std::mem::take(&mut self.state) });
+            }
         }
+    }
+
+    /// Takes a part of a state. What cannot be one gives the state up.
+    fn told(&mut self, request: u64, frames: &[Bytes]) -> Option<Input> {
+        let staged = self.staged.as_mut().filter(|staged| staged.request == request)?;
+        let put = match parse_replay(frames, &self.frame_limits) {
+            Ok(ReplayReply::Batch { sequence, .. }) => {
+                let payload = frames.last()?.clone();
+                staged.put(sequence, payload, self.limits.snapshot_bytes_max).map_err(|misfit| misfit.label())
+            }
+            Ok(ReplayReply::End) => return None,
+            Err(error) => Err(error.label()),
+        };
+        let reason = put.err()?;
+        self.counters.bump(reason);
+        self.staged = None;
+        Some(Input::SnapshotFailed { request })
+    }
+
+    /// Reads a state that has come whole. One event that cannot be read makes it none.
+    fn told_all(&mut self, request: u64) -> Option<Input> {
+        let staged = self.staged.take_if(|staged| staged.request == request)?;
+        let failed = Some(Input::SnapshotFailed { request });
+        let Some(next) = staged.next else {
+            self.counters.bump("snapshot_not_offered");
+            return failed;
+        };
+        let mut state = Vec::with_capacity(staged.payloads.len());
+        for payload in &staged.payloads {
+            let mut ops = Vec::new();
+            let batch = match decode_batch_in(payload, &self.limits.decode, &mut self.room) {
+                Ok(batch) => batch,
+                Err(error) => {
+                    self.counters.bump(error.label());
+                    self.counters.bump("snapshot_unreadable");
+                    return failed;
+                }
+            };
+            if self.normalizer.normalize(&batch, &mut ops).lost.is_some() {
+                self.counters.bump("snapshot_unreadable");
+                return failed;
+            }
+            state.push(ops);
+        }
+        self.state = state;
+        Some(Input::SnapshotReady { request, next })
     }
 
     fn read(&mut self, now: Now, seq: u64, payload: &[u8]) -> OpBatch {

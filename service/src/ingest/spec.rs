@@ -3,6 +3,7 @@
 //! The layers above turn flags, files and RPCs into these; ingest sees nothing else of them.
 
 use super::hash_choice::HashChoice;
+use super::snapshot::SnapshotDialect;
 use crate::wire::DecodeLimits;
 use std::time::Duration;
 
@@ -57,6 +58,9 @@ pub struct WorkerSpec {
     pub hash_seed: Option<String>,
     /// Which scheme the recomputation follows.
     pub hash_scheme: HashChoice,
+    /// How the engine is asked for its state, where it offers that: for ranks that are not exact and whose replay does not
+    /// reach back far enough.
+    pub snapshots: Option<SnapshotDialect>,
 }
 
 /// Bounds and deadlines of ingest, the same for every rank. Reaching one is counted and shown in the rank's status.
@@ -91,6 +95,12 @@ pub struct IngestLimits {
     pub recovery_backoff_min: Duration,
     /// Longest pause between attempts; and how long a rank has to stay exact before pauses are short again.
     pub recovery_backoff_max: Duration,
+    /// A state that takes longer to be told, waiting for room included, is given up.
+    pub snapshot_duration_max: Duration,
+    /// Bytes of a state that are taken; more give it up.
+    pub snapshot_bytes_max: usize,
+    /// States that are fetched at once, over all ranks.
+    pub snapshots_in_flight_max: usize,
     /// KV-cache groups whose kind is remembered for one rank.
     pub groups_max: usize,
     /// How much of a message the decoder reads.
@@ -120,6 +130,9 @@ impl Default for IngestLimits {
             recovery_attempts_max: 8,
             recovery_backoff_min: Duration::from_secs(1),
             recovery_backoff_max: Duration::from_secs(60),
+            snapshot_duration_max: Duration::from_secs(30),
+            snapshot_bytes_max: 256 << 20,
+            snapshots_in_flight_max: 4,
             groups_max: 64,
             decode: DecodeLimits { payload_bytes_max: 64 << 20, ..DecodeLimits::default() },
             reconnect_min: Duration::from_millis(100),

@@ -9,7 +9,7 @@ use super::relayed::{Life, Relayed};
 use super::subscription::{End, Subscription};
 use crate::ingest::Trust;
 use crate::lanes::{LaneError, RankLane};
-use crate::ops::{Applied, OpBatch};
+use crate::ops::{Applied, Op, OpBatch};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
@@ -113,6 +113,23 @@ impl RankRelay {
         let (applied, batch) = lane.apply(batch).await?;
         self.note(&applied, batch);
         Ok(applied)
+    }
+
+    /// Empties the rank and applies its state as of batch `cursor`, told in parts: another life, whose history goes on after it.
+    /// To be awaited to its end.
+    pub async fn load(&self, lane: &RankLane, cursor: u64, parts: Vec<Vec<Op>>) -> Result<Applied, LaneError> {
+        let _turn = self.turn.lock().await;
+        let mut sum = Applied::default();
+        for ops in std::iter::once(vec![Op::Clear { tier: None }]).chain(parts) {
+            sum.add(&lane.import(ops).await?);
+        }
+        let mut state = self.state();
+        state.trust = None;
+        self.begin_life(&mut state);
+        state.history.continue_after(cursor);
+        drop(state);
+        self.changed.send_replace(());
+        Ok(sum)
     }
 
     /// Tells what is believed of everything admitted so far.

@@ -4,6 +4,7 @@
 //! live message     topic | sequence (8 bytes, big-endian) | payload
 //! replay request   "" | first sequence (8 bytes)                        as a DEALER sends it
 //! replay reply     "" | [topic |] sequence | payload                    as a DEALER receives it
+//! state request    "" | "snapshot"                                      where it is offered; answered by batches of one sequence
 //! replay end       "" | [""    |] ff ff ff ff ff ff ff ff | ""
 //! ```
 //!
@@ -142,6 +143,12 @@ pub fn parse_replay<'a, F: AsRef<[u8]>>(frames: &'a [F], limits: &FrameLimits) -
 /// The frames that ask for every buffered batch from `first_sequence` on, for a DEALER socket.
 pub fn replay_request(first_sequence: u64) -> [Vec<u8>; 2] {
     [Vec::new(), first_sequence.to_be_bytes().to_vec()]
+}
+
+/// The frames that ask for a publisher's state where it offers that, for a DEALER socket. One that does not takes the word for a
+/// sequence beyond its newest, and answers with the end marker alone.
+pub fn snapshot_request() -> [Vec<u8>; 2] {
+    [Vec::new(), b"snapshot".to_vec()]
 }
 
 fn parse_sequence(frame: &[u8]) -> Result<u64, FrameError> {

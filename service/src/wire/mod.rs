@@ -35,7 +35,9 @@ pub use content::{CONTENT_SEED, ContentHasher, HashMode, MultimodalItem, Prompt,
 pub use decode::{DecodeError, decode_batch, decode_batch_in};
 pub use event::{Batch, Cleared, Event, Removed, Skip, SkipReason, Stored};
 pub use extras::{Entry, Extra, ExtraKeys};
-pub use frames::{FrameError, FrameLimits, LiveMessage, ReplayReply, parse_live, parse_replay, replay_request};
+pub use frames::{
+    FrameError, FrameLimits, LiveMessage, ReplayReply, parse_live, parse_replay, replay_request, snapshot_request,
+};
 pub use hashes::{Hashes, WireHash, WireHashes};
 pub use limits::DecodeLimits;
 pub use namespace::{Namespace, store_namespace};

@@ -105,6 +105,7 @@ pub fn spec(block_size: u32) -> WorkerSpec {
         hash_check_every: 0,
         hash_seed: None,
         hash_scheme: HashChoice::default(),
+        snapshots: None,
     }
 }
 
@@ -210,7 +211,8 @@ impl World {
                     rank.applied(batch.sequence, &did);
                 }
                 RankOutput::RequestReplay { request, from } => self.asked.push((worker, request, from)),
-                RankOutput::CancelReplay => {}
+                RankOutput::CancelReplay | RankOutput::RequestSnapshot { .. } | RankOutput::CancelSnapshot => {}
+                RankOutput::Load { .. } => panic!("no state was told"),
             }
         }
     }

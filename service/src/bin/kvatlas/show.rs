@@ -107,6 +107,7 @@ fn worker_json(worker: &proto::WorkerStatus) -> serde_json::Value {
     json!({
         "id": spec.id, "model": spec.model, "routing_group": spec.routing_group, "block_size": spec.block_size,
         "hash_scheme": spec.hash_scheme, "hash_check_every": spec.hash_check_every,
+        "snapshots": spec.snapshots,
         "generation": worker.generation, "static": worker.is_static,
         "veto": veto(worker), "veto_since_unix_ms": worker.veto_since_unix_ms, "ranks": ranks.collect::<Vec<_>>(),
     })

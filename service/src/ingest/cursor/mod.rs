@@ -69,6 +69,18 @@ pub enum Input {
         /// Number of the request.
         request: u64,
     },
+    /// A state that was asked for has come whole: everything before batch `next`.
+    SnapshotReady {
+        /// Number of the request.
+        request: u64,
+        /// Sequence of the batch that follows.
+        next: u64,
+    },
+    /// A state that was asked for does not come, or is none.
+    SnapshotFailed {
+        /// Number of the request.
+        request: u64,
+    },
     /// Time passed; see [`Cursor::next_tick`].
     Tick,
 }
@@ -94,6 +106,18 @@ pub enum Output {
     },
     /// Give the request in flight up.
     CancelReplay,
+    /// Ask the publisher for its state.
+    RequestSnapshot {
+        /// Number of the request, for the input that answers it.
+        request: u64,
+    },
+    /// Give that up.
+    CancelSnapshot,
+    /// Drop everything that the rank holds and take the state that has come instead; it ends with batch `seq`.
+    Load {
+        /// The last batch that is in the state.
+        seq: u64,
+    },
 }
 
 /// What is known about everything before the cursor.
@@ -108,6 +132,7 @@ enum Standing {
 pub struct Cursor {
     limits: IngestLimits,
     has_replay: bool,
+    has_snapshots: bool,
     /// The publisher's batch 0 is known to be a clear, so beginning with batch 1 misses nothing.
     first_is_clear: bool,
     standing: Standing,
@@ -142,6 +167,7 @@ impl Cursor {
     pub fn new(limits: IngestLimits, has_replay: bool, first_is_clear: bool) -> Self {
         Self {
             has_replay,
+            has_snapshots: false,
             first_is_clear,
             standing: Standing::Exact,
             tainted_at: 0,
@@ -166,11 +192,19 @@ impl Cursor {
         }
     }
 
+    /// The publisher can be asked for its state.
+    pub fn with_snapshots(self, has_snapshots: bool) -> Self {
+        Self { has_snapshots, ..self }
+    }
+
     /// Takes one input at `now` (measured from any fixed origin, never falling) and appends what to do.
     pub fn step(&mut self, now: Duration, input: Input, out: &mut Vec<Output>) {
         match input {
             Input::Connected => self.on_connected(now, out),
-            Input::Disconnected => self.connected = false,
+            Input::Disconnected => {
+                self.connected = false;
+                self.cancel_snapshot(now, out);
+            }
             Input::Live { seq, payload } => self.on_live(now, seq, payload, out),
             Input::ReplayBatch { request, seq, payload } => {
                 if self.answers(now, request) {
@@ -193,6 +227,8 @@ impl Cursor {
                     self.on_replay_failed(now, out);
                 }
             }
+            Input::SnapshotReady { request, next } => self.on_snapshot_ready(now, request, next, out),
+            Input::SnapshotFailed { request } => self.on_snapshot_failed(now, request),
             Input::Tick => self.on_tick(now, out),
         }
         self.plan_recovery(now);
@@ -274,6 +310,12 @@ impl Cursor {
 
     /// When [`Input::Tick`] is due at the latest, on the scale of `now`; `None` if nothing waits for time to pass.
     pub fn next_tick(&self) -> Option<Duration> {
+        let asked = self.asked_tick();
+        let snapshot = self.snapshot_tick();
+        asked.into_iter().chain(snapshot).min()
+    }
+
+    fn asked_tick(&self) -> Option<Duration> {
         match &self.replay {
             Some(replay) => Some(replay.deadline(&self.limits)),
             None if self.connected && self.has_replay => {
@@ -295,6 +337,7 @@ impl Cursor {
         self.last_live = None;
         self.fetched = None;
         self.counters.bump("connections");
+        self.cancel_snapshot(now, out);
         self.recovery_over(now, "recovery_abandoned");
         self.recovery.connected();
         // What is held came over the connection before, perhaps from the life before: the replay has it, if it counts.
@@ -404,6 +447,7 @@ impl Cursor {
     fn restart(&mut self, now: Duration, first: Option<(u64, Bytes)>, out: &mut Vec<Output>) {
         self.counters.bump("restarts");
         self.incarnation += 1;
+        self.cancel_snapshot(now, out);
         self.recovery_over(now, "recovery_abandoned");
         self.recovery.begin_anew();
         self.reach = None;
@@ -446,6 +490,9 @@ impl Cursor {
     }
 
     fn on_tick(&mut self, now: Duration, out: &mut Vec<Output>) {
+        if self.snapshot_tick().is_some_and(|deadline| now >= deadline) {
+            self.cancel_snapshot(now, out);
+        }
         match &self.replay {
             Some(replay) if now >= replay.deadline(&self.limits) => {
                 self.counters.bump("replay_timeouts");

@@ -36,6 +36,10 @@ enum Action {
     Answer(Answer),
     /// This many replies come out of the network.
     DeliverReplies(u8),
+    /// The publisher writes its state down for the request in flight, or refuses.
+    TellState(bool),
+    /// What was told arrives.
+    DeliverState,
     Wait(u16),
 }
 
@@ -65,6 +69,8 @@ struct World {
     network: VecDeque<Input>,
     request: Option<(u64, u64)>,
     replies: VecDeque<Input>,
+    state_request: Option<u64>,
+    told: Option<(Input, BTreeSet<u8>, u32)>,
     /// What the engine held after each batch, by life and sequence.
     states: BTreeMap<(u32, u64), BTreeSet<u8>>,
     /// Life and sequence of the batch applied last.
@@ -74,9 +80,9 @@ struct World {
 }
 
 impl World {
-    fn new(has_replay: bool, window: usize, limits: IngestLimits) -> Self {
+    fn new(has_replay: bool, has_states: bool, window: usize, limits: IngestLimits) -> Self {
         Self {
-            cursor: Cursor::new(limits, has_replay, false),
+            cursor: Cursor::new(limits, has_replay, false).with_snapshots(has_replay && has_states),
             now: Duration::ZERO,
             log: Vec::new(),
             window,
@@ -87,6 +93,8 @@ impl World {
             network: VecDeque::new(),
             request: None,
             replies: VecDeque::new(),
+            state_request: None,
+            told: None,
             states: BTreeMap::new(),
             last: None,
             wrong: None,
@@ -125,6 +133,8 @@ impl World {
             }
             Action::Answer(answer) => self.answer(answer),
             Action::DeliverReplies(count) => (0..count).for_each(|_| self.deliver_reply()),
+            Action::TellState(offered) => self.tell_state(offered),
+            Action::DeliverState => self.deliver_state(),
             Action::Wait(millis) => {
                 self.now += Duration::from_millis(u64::from(millis));
                 self.step(Input::Tick);
@@ -173,6 +183,25 @@ impl World {
         }
     }
 
+    fn tell_state(&mut self, offered: bool) {
+        let Some(request) = self.state_request.take() else { return };
+        let next = self.log.len() as u64;
+        let input = match offered {
+            true => Input::SnapshotReady { request, next },
+            false => Input::SnapshotFailed { request },
+        };
+        self.told = Some((input, self.truth.clone(), self.life));
+    }
+
+    fn deliver_state(&mut self) {
+        let behind = self.network.iter().any(|m| matches!(m, Input::Connected | Input::Disconnected));
+        match self.told.take() {
+            Some((Input::SnapshotReady { request, .. }, ..)) if behind => self.step(Input::SnapshotFailed { request }),
+            Some((input, blocks, life)) => self.step_with(input, Some((blocks, life))),
+            None => {}
+        }
+    }
+
     fn answer(&mut self, answer: Answer) {
         let Some((request, from)) = self.request.take() else { return };
         let oldest = self.log.len().saturating_sub(self.window) as u64;
@@ -193,6 +222,11 @@ impl World {
     }
 
     fn step(&mut self, input: Input) {
+        self.step_with(input, None);
+    }
+
+    /// Takes a step; `told` is the state that comes with it.
+    fn step_with(&mut self, input: Input, told: Option<(BTreeSet<u8>, u32)>) {
         let mut out = Vec::new();
         self.cursor.step(self.now, input, &mut out);
         for output in out {
@@ -218,6 +252,12 @@ impl World {
                     self.replies.clear();
                     self.request = Some((request, from));
                 }
+                Output::RequestSnapshot { request } => (self.state_request, self.told) = (Some(request), None),
+                Output::CancelSnapshot => (self.state_request, self.told) = (None, None),
+                Output::Load { seq } => {
+                    let (blocks, life) = told.clone().expect("only a state that has come is loaded");
+                    (self.seen, self.last) = (blocks, Some((life, seq)));
+                }
                 Output::CancelReplay => {
                     self.replies.clear();
                     self.request = None;
@@ -231,24 +271,31 @@ impl World {
     }
 
     /// No more trouble: everything arrives, one batch more is published, and time passes.
-    fn settle(&mut self, replay_works: bool) {
+    fn settle(&mut self, replay_works: bool, states_work: bool) {
         self.act(Action::Connect);
         self.publish(Change::Add(0), true);
         for _ in 0..60 {
-            self.quiesce(replay_works);
+            self.quiesce(replay_works, states_work);
             self.act(Action::Wait(3_000));
         }
-        self.quiesce(replay_works);
+        self.quiesce(replay_works, states_work);
     }
 
     /// Delivers whatever is under way.
-    fn quiesce(&mut self, replay_works: bool) {
-        while !self.network.is_empty() || !self.replies.is_empty() || (replay_works && self.request.is_some()) {
+    fn quiesce(&mut self, replay_works: bool, states_work: bool) {
+        while self.state_request.is_some()
+            || self.told.is_some()
+            || !self.network.is_empty()
+            || !self.replies.is_empty()
+            || (replay_works && self.request.is_some())
+        {
             self.deliver();
             self.deliver_reply();
             if replay_works {
                 self.answer(Answer::Whole);
             }
+            self.tell_state(states_work);
+            self.deliver_state();
         }
     }
 }
@@ -280,6 +327,8 @@ fn action() -> impl Strategy<Value = Action> {
         1 => Just(Action::Restart),
         8 => answer().prop_map(Action::Answer),
         10 => (1_u8..8).prop_map(Action::DeliverReplies),
+        4 => prop::bool::weighted(0.9).prop_map(Action::TellState),
+        4 => Just(Action::DeliverState),
         4 => (1_u16..4_000).prop_map(Action::Wait),
     ]
 }
@@ -321,15 +370,16 @@ proptest! {
     fn exact_means_equal_to_the_engine(
         actions in prop::collection::vec(action(), 1..250),
         has_replay in prop::bool::weighted(0.8),
+        (has_states, states_work) in (prop::bool::ANY, prop::bool::ANY),
         replay_works in prop::bool::weighted(0.8),
         window in prop_oneof![Just(0_usize), Just(3), Just(20), Just(10_000)],
         limits in limits(),
     ) {
-        let mut world = World::new(has_replay, window, limits);
+        let mut world = World::new(has_replay, has_states, window, limits);
         for action in actions {
             world.act(action);
         }
-        world.settle(replay_works);
+        world.settle(replay_works, states_work);
         let trust = world.cursor.trust();
         prop_assert_ne!(trust, Trust::NeverSeen);
         prop_assert_eq!(&world.wrong, &None);
@@ -342,14 +392,32 @@ proptest! {
     fn with_a_whole_replay_buffer_the_newest_life_ends_exact(
         actions in prop::collection::vec(action(), 1..250),
         limits in limits(),
+        has_states in prop::bool::ANY,
     ) {
         // Whatever was lost is fetched again: at the latest, everything is, when the network has come back.
-        let mut world = World::new(true, 10_000, limits);
+        let mut world = World::new(true, has_states, 10_000, limits);
         for action in actions {
             world.act(action);
         }
         world.act(Action::Disconnect);
-        world.settle(true);
+        world.settle(true, true);
+        prop_assert_eq!(&world.wrong, &None);
+        prop_assert_eq!(world.cursor.trust(), Trust::Exact);
+        prop_assert_eq!(&world.seen, &world.truth);
+    }
+
+    #[test]
+    fn with_states_and_a_short_replay_buffer_the_newest_life_ends_exact(
+        actions in prop::collection::vec(action(), 1..250),
+        window in 2_usize..20,
+        limits in limits(),
+    ) {
+        let mut world = World::new(true, true, window, limits);
+        for action in actions {
+            world.act(action);
+        }
+        world.act(Action::Disconnect);
+        world.settle(true, true);
         prop_assert_eq!(&world.wrong, &None);
         prop_assert_eq!(world.cursor.trust(), Trust::Exact);
         prop_assert_eq!(&world.seen, &world.truth);

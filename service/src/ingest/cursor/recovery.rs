@@ -4,6 +4,10 @@
 //! known to have cleared the rank. If the answer begins there, the rank is emptied and filled again; if it begins later, nothing
 //! is touched, and the attempt has failed. So an attempt never costs a rank blocks that it cannot give back at once.
 //!
+//! Where the publisher can be asked for its state, the next attempt does that, and the stream goes on meanwhile. A state that has
+//! come whole takes the place of what the rank holds; what came between it and the live stream is then asked for like any gap. It
+//! is of the life that is connected: with the connection it is given up.
+//!
 //! | happens | then |
 //! |---|---|
 //! | a standing is tainted, the publisher is connected, nothing else is asked | first attempt at once |
@@ -11,7 +15,7 @@
 //! | `recovery_attempts_max` attempts | none any more until the connection is made anew, a clear, or another life |
 //! | a replay began too late twice on one connection | as above: a window only moves on |
 //! | the rank was exact for less than `recovery_backoff_max` | the pauses go on growing where they were |
-//! | content that could not be read | none: the same batch would come back |
+//! | content that could not be read | no replay: the same batch would come back; a state may help |
 
 use super::replay::Purpose;
 use super::{Cursor, Output, Standing};
@@ -22,14 +26,24 @@ use std::time::Duration;
 /// Replays that began too late before the window is believed to be past the beginning: the first reply may have been lost.
 const WINDOW_MISSES_MAX: u32 = 2;
 
+/// What an attempt asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// Everything from the beginning.
+    Replay,
+    /// The state: waited for until so long.
+    Snapshot { request: u64, deadline: Duration },
+    /// The state was taken, and what follows it is being fetched.
+    Loaded,
+}
+
 /// What is remembered between attempts.
 #[derive(Default)]
 pub(super) struct Recovery {
     /// Attempts since the rank was exact for long enough.
     attempts: u32,
     due: Option<Duration>,
-    /// An attempt is being made.
-    running: bool,
+    running: Option<Way>,
     recovered_at: Option<Duration>,
     window_misses: u32,
     /// Something was lost that no replay brings back: a batch or an event that cannot be read.
@@ -37,9 +51,13 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    fn pause(&self, limits: &IngestLimits) -> Duration {
-        let misses = u32::from(self.window_misses > 0);
-        match self.attempts.max(misses) {
+    /// Attempts that ask for one thing after the other belong together: there is no pause between them.
+    fn pause(&self, limits: &IngestLimits, ways: u32) -> Duration {
+        let misses = u32::from(self.window_misses > 0 && ways == 1);
+        if !self.attempts.is_multiple_of(ways) {
+            return Duration::ZERO;
+        }
+        match (self.attempts / ways).max(misses) {
             0 => Duration::ZERO,
             n => limits.recovery_backoff_min.saturating_mul(1 << (n - 1).min(20)).min(limits.recovery_backoff_max),
         }
@@ -53,7 +71,7 @@ impl Recovery {
 
     /// A clear, or another life: what was lost before does not matter. The clear that an attempt begins with is no news.
     pub(super) fn begin_anew(&mut self) {
-        if !self.running {
+        if self.running.is_none() {
             *self = Self { recovered_at: self.recovered_at, ..Self::default() };
         }
     }
@@ -74,11 +92,18 @@ impl Cursor {
     fn wants_recovery(&self) -> bool {
         self.standing != Standing::Exact
             && self.connected
-            && self.has_replay
             && self.applied.is_some()
-            && !self.recovery.unusable
-            && self.recovery.window_misses < WINDOW_MISSES_MAX
+            && self.recovery.running.is_none()
+            && (self.replay_may_help() || self.has_snapshots)
             && self.recovery.attempts < self.limits.recovery_attempts_max
+    }
+
+    fn replay_may_help(&self) -> bool {
+        self.has_replay && !self.recovery.unusable && self.recovery.window_misses < WINDOW_MISSES_MAX
+    }
+
+    fn ways(&self) -> u32 {
+        1 + u32::from(self.replay_may_help() && self.has_snapshots)
     }
 
     /// When the next attempt is due. While a replay runs there is none.
@@ -96,18 +121,79 @@ impl Cursor {
         if !self.wants_recovery() {
             self.recovery.due = None;
         } else if self.replay.is_none() && self.recovery.due.is_none() {
-            self.recovery.due = Some(now + self.recovery.pause(&self.limits));
+            self.recovery.due = Some(now + self.recovery.pause(&self.limits, self.ways()));
         }
     }
 
     /// Makes an attempt if one is due. Nothing else is being asked for.
     pub(super) fn on_recovery_tick(&mut self, now: Duration, out: &mut Vec<Output>) {
         if self.wants_recovery() && self.recovery.due.is_some_and(|due| now >= due) {
+            let replay_first = !self.has_snapshots || self.recovery.attempts.is_multiple_of(2);
             self.recovery.attempts += 1;
-            self.recovery.running = true;
             self.recovery.due = None;
             self.counters.bump("recoveries");
-            self.request(now, Purpose::Rebuild, out);
+            if self.replay_may_help() && replay_first {
+                self.recovery.running = Some(Way::Replay);
+                self.request(now, Purpose::Rebuild, out);
+            } else {
+                self.requests += 1;
+                let (request, deadline) = (self.requests, now + self.limits.snapshot_duration_max);
+                self.recovery.running = Some(Way::Snapshot { request, deadline });
+                out.push(Output::RequestSnapshot { request });
+            }
+        }
+    }
+
+    /// When a state that was asked for is given up.
+    pub(super) fn snapshot_tick(&self) -> Option<Duration> {
+        match self.recovery.running {
+            Some(Way::Snapshot { deadline, .. }) => Some(deadline),
+            _ => None,
+        }
+    }
+
+    /// Gives a state up that was asked for, if one was.
+    pub(super) fn cancel_snapshot(&mut self, now: Duration, out: &mut Vec<Output>) {
+        if matches!(self.recovery.running, Some(Way::Snapshot { .. })) {
+            out.push(Output::CancelSnapshot);
+            self.recovery_over(now, "recovery_snapshot_abandoned");
+        }
+    }
+
+    fn is_asked(&self, request: u64) -> bool {
+        matches!(self.recovery.running, Some(Way::Snapshot { request: asked, .. }) if asked == request)
+    }
+
+    pub(super) fn on_snapshot_failed(&mut self, now: Duration, request: u64) {
+        if self.is_asked(request) {
+            self.recovery_over(now, "recovery_snapshot_failed");
+        }
+    }
+
+    pub(super) fn on_snapshot_ready(&mut self, now: Duration, request: u64, next: u64, out: &mut Vec<Output>) {
+        if !self.is_asked(request) {
+            return;
+        }
+        // Where something else is being asked for, what it brings could not be joined on.
+        let Some(seq) = next.checked_sub(1).filter(|_| self.replay.is_none() && self.standing != Standing::Exact)
+        else {
+            self.recovery_over(now, "recovery_snapshot_abandoned");
+            return;
+        };
+        self.reach = self.reach.max(self.applied);
+        self.applied = Some(seq);
+        // The live stream may still bring what the state has already.
+        self.fetched = Some(seq);
+        self.last_clear = None;
+        self.payloads.clear();
+        (self.standing, self.why, self.tainted_at) = (Standing::Exact, None, 0);
+        self.recovery.unusable = false;
+        self.recovery.running = Some(Way::Loaded);
+        out.push(Output::Load { seq });
+        // The end of this replay says whether all that was applied before is reached again.
+        self.request(now, Purpose::Repair, out);
+        if let Some(replay) = &mut self.replay {
+            replay.is_proven();
         }
     }
 
@@ -158,19 +244,31 @@ impl Cursor {
         }
     }
 
-    /// The replay of an attempt has ended, whether it was one or not.
+    /// A replay has ended, perhaps that of an attempt.
     pub(super) fn recovery_ended(&mut self, now: Duration) {
         let exact = self.standing == Standing::Exact;
-        self.recovery_over(now, if exact { "recovered_by_replay" } else { "recovery_failed" });
+        match self.recovery.running {
+            Some(Way::Replay) if exact => self.recovery_over(now, "recovered_by_replay"),
+            Some(Way::Loaded) if exact => self.recovery_over(now, "recovered_by_snapshot"),
+            Some(Way::Snapshot { .. }) => {}
+            _ => self.recovery_over(now, "recovery_failed"),
+        }
+    }
+
+    /// A replay was given up, perhaps that of an attempt.
+    pub(super) fn recovery_given_up(&mut self, now: Duration) {
+        if !matches!(self.recovery.running, Some(Way::Snapshot { .. })) {
+            self.recovery_over(now, "recovery_failed");
+        }
     }
 
     /// An attempt is over, if one was being made.
     pub(super) fn recovery_over(&mut self, now: Duration, outcome: &'static str) {
-        if !std::mem::take(&mut self.recovery.running) {
+        if self.recovery.running.take().is_none() {
             return;
         }
         self.counters.bump(outcome);
-        if outcome == "recovered_by_replay" {
+        if matches!(outcome, "recovered_by_replay" | "recovered_by_snapshot") {
             self.recovery.recovered_at = Some(now);
             self.recovery.window_misses = 0;
         } else if self.recovery.attempts >= self.limits.recovery_attempts_max {

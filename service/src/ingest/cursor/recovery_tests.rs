@@ -172,3 +172,71 @@ fn none_are_made_where_none_are_allowed_or_none_can_help() {
     assert_eq!(rig.trust(), Trust::Degraded);
     assert_eq!((rig.wait(5), rig.cursor.next_tick()), (vec![], None));
 }
+
+/// As [`degraded`], with a publisher that can be asked for its state; the replay is out of the window.
+fn asked_for_its_state() -> Rig {
+    let mut rig = degraded();
+    rig.cursor =
+        std::mem::replace(&mut rig.cursor, Cursor::new(IngestLimits::default(), true, false)).with_snapshots(true);
+    assert_eq!(rig.wait(0), ["ask 0"]);
+    assert_eq!(rig.replay('a', [3]), ["cancel"]);
+    assert_eq!(rig.wait(0), ["state"], "at once, for it is another way");
+    rig
+}
+
+fn ready(rig: &mut Rig, next: u64) -> Vec<String> {
+    rig.step(Input::SnapshotReady { request: rig.cursor.requests, next })
+}
+
+#[test]
+fn a_state_takes_the_place_of_what_the_rank_held() {
+    // Behind the live stream, beside it, and ahead of it.
+    for next in [9, 11, 14] {
+        let mut rig = asked_for_its_state();
+        assert_eq!(rig.live('a', 10), ["10:a10"], "the stream goes on meanwhile");
+        assert_eq!(ready(&mut rig, next), [format!("load {}", next - 1), format!("ask {}", next - 1)]);
+        assert_eq!(rig.trust(), Trust::Degraded);
+        let newest = 13;
+        rig.replay('a', next - 1..=newest);
+        rig.end();
+        assert_eq!((rig.trust(), rig.cursor.applied()), (Trust::Exact, Some(newest)));
+        // What the state has already still comes live.
+        (11..=newest).for_each(|seq| assert!(rig.live('a', seq).is_empty()));
+        assert_eq!(rig.live('a', newest + 1), ["14:a14"]);
+        assert_eq!((rig.count("recovered_by_snapshot"), rig.count("restarts")), (1, 0));
+    }
+}
+
+#[test]
+fn a_state_without_what_follows_it_is_not_exact() {
+    let mut rig = asked_for_its_state();
+    assert_eq!(ready(&mut rig, 5), ["load 4", "ask 4"]);
+    rig.replay('a', [4, 5]);
+    rig.end();
+    assert_eq!((rig.trust(), rig.count("recovery_failed")), (Trust::Degraded, 1));
+}
+
+#[test]
+fn a_state_is_given_up_with_its_connection_with_its_life_and_with_its_time() {
+    let mut rig = asked_for_its_state();
+    assert_eq!(rig.step(Input::Disconnected), ["no state"]);
+    assert!(ready(&mut rig, 10).is_empty());
+    let mut rig = asked_for_its_state();
+    assert_eq!(rig.live('b', 2), ["no state", "clear", "ask 0"]);
+    let mut rig = asked_for_its_state();
+    let seconds = IngestLimits::default().snapshot_duration_max.as_secs();
+    let waited: Vec<_> = (0..=seconds).flat_map(|_| rig.wait(1)).filter(|o| o == "no state").collect();
+    assert_eq!((waited.len(), rig.count("recovery_snapshot_abandoned")), (1, 1));
+    // One that comes when a clear has mended the rank, or is none, or of an empty publisher.
+    let mut rig = asked_for_its_state();
+    rig.live('a', 10);
+    rig.cursor.cleared(10);
+    assert!(ready(&mut rig, 11).is_empty());
+    assert_eq!(rig.trust(), Trust::Exact);
+    let mut rig = asked_for_its_state();
+    assert!(ready(&mut rig, 0).is_empty());
+    let mut rig = asked_for_its_state();
+    rig.step(Input::SnapshotFailed { request: rig.cursor.requests });
+    assert_eq!((rig.trust(), rig.count("recovery_snapshot_failed")), (Trust::Degraded, 1));
+    assert_eq!(rig.wait(1), ["ask 0"]);
+}

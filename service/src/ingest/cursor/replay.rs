@@ -61,6 +61,11 @@ impl Replay {
         (self.purpose, self.proven) = (Purpose::Bootstrap, true);
     }
 
+    /// What the rank holds is known to be of the life that is asked.
+    pub(super) fn is_proven(&mut self) {
+        self.proven = true;
+    }
+
     /// Whether it has taken too long, all its requests together, however much it still has to say.
     pub(super) fn is_overdue(&self, now: Duration, limits: &IngestLimits) -> bool {
         now >= self.began + limits.replay_duration_max
@@ -212,7 +217,7 @@ impl Cursor {
             Purpose::Bootstrap | Purpose::Repair | Purpose::Reconnect | Purpose::Rebuild => {}
         }
         self.check_reach();
-        self.recovery_over(now, "recovery_failed");
+        self.recovery_given_up(now);
     }
 
     fn probe_less(&mut self) {

@@ -24,6 +24,9 @@ impl Rig {
                 Output::Clear => "clear".into(),
                 Output::RequestReplay { from, .. } => format!("ask {from}"),
                 Output::CancelReplay => "cancel".into(),
+                Output::RequestSnapshot { .. } => "state".into(),
+                Output::CancelSnapshot => "no state".into(),
+                Output::Load { seq } => format!("load {seq}"),
             })
             .collect()
     }

@@ -54,6 +54,7 @@ impl Rig {
             hash_check_every: 0,
             hash_seed: None,
             hash_scheme: HashChoice::default(),
+            snapshots: None,
         };
         change(&mut spec);
         Self { normalizer: Normalizer::new(&spec, &IngestLimits::default()), effect: Effect::default() }

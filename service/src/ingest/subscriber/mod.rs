@@ -14,17 +14,19 @@ mod events;
 mod pulse;
 mod queue;
 mod replay;
+mod snapshot;
 
 use super::rank::{Now, Rank, RankInput, RankOutput};
 use super::socket::{Endpoint, EndpointError, SocketLimits};
 use super::spec::{IngestLimits, RankEndpoint, WorkerSpec};
 use super::status::{RankStatus, Trust};
-use crate::ops::{Applied, OpBatch};
+use crate::ops::{Applied, Op, OpBatch};
 pub use pulse::{Pulse, probe};
 use queue::{Entry, Queue};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -37,6 +39,25 @@ const STATUS_PERIOD: Duration = Duration::from_millis(50);
 pub trait RankSink: Send {
     /// Applies a batch, in order. May wait for room; the rank's stream is then held up, no other.
     fn apply(&mut self, batch: OpBatch) -> impl Future<Output = Result<Applied, SinkClosed>> + Send;
+
+    /// Empties the rank and applies its state as of batch `sequence`, told in parts. Without a relay behind it, that is a batch
+    /// for each part.
+    fn load(&mut self, sequence: u64, parts: Vec<Vec<Op>>) -> impl Future<Output = Result<Applied, SinkClosed>> + Send {
+        async move {
+            let _ = sequence;
+            let clear = vec![Op::Clear { tier: None }];
+            let mut sum = Applied::default();
+            for ops in std::iter::once(clear).chain(parts) {
+                sum.add(&self.apply(OpBatch { ops, ..OpBatch::default() }).await?);
+            }
+            Ok(sum)
+        }
+    }
+
+    /// Room for states that are fetched at once, over all ranks. Asked for once.
+    fn snapshot_room(&self) -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(1))
+    }
 
     /// Takes a snapshot of the rank's status. Called at every change of trust, otherwise now and then while events come.
     fn publish(&mut self, status: RankStatus);
@@ -69,7 +90,7 @@ pub async fn follow_rank<S: RankSink>(
 ) -> Result<(), EndpointError> {
     let events: Endpoint = endpoint.events.parse()?;
     let replay = endpoint.replay.as_deref().map(str::parse).transpose()?;
-    let pulse = sink.pulse();
+    let (pulse, snapshot_room) = (sink.pulse(), sink.snapshot_room());
     let mut follower = Follower {
         name: format!("{} rank {}", spec.id, endpoint.rank),
         rank: Rank::new(spec, endpoint, limits),
@@ -77,9 +98,12 @@ pub async fn follow_rank<S: RankSink>(
         limits: *limits,
         turns: pulse.turns(),
         pulse: pulse.clone(),
-        replay,
         origin: Instant::now(),
         published: (Trust::default(), false, 0, None),
+        source: snapshot::source(spec.snapshots, replay.as_ref()),
+        replay,
+        snapshot_room,
+        snapshots: JoinSet::new(),
         replays: JoinSet::new(),
         replies: Queue::new(limits),
     };
@@ -100,6 +124,9 @@ struct Follower<S> {
     limits: IngestLimits,
     pulse: Arc<Pulse>,
     replay: Option<Endpoint>,
+    source: Option<Arc<dyn snapshot::SnapshotSource>>,
+    snapshot_room: Arc<Semaphore>,
+    snapshots: JoinSet<()>,
     origin: Instant,
     published: (Trust, bool, u64, Option<&'static str>),
     /// How often the rank was told that its event connection was made or ended.
@@ -148,6 +175,9 @@ impl<S: RankSink> Follower<S> {
             Entry::Input(RankInput::Replay { request, .. }) if self.pulse.turns() != self.turns => {
                 Entry::Input(RankInput::ReplayFailed { request })
             }
+            Entry::Input(RankInput::SnapshotEnd { request }) if self.pulse.turns() != self.turns => {
+                Entry::Input(RankInput::SnapshotFailed { request })
+            }
             entry => entry,
         }
     }
@@ -164,12 +194,28 @@ impl<S: RankSink> Follower<S> {
                 }
                 RankOutput::CancelReplay => self.replays.abort_all(),
                 RankOutput::RequestReplay { request, from } => self.ask(request, from),
+                RankOutput::RequestSnapshot { request } => self.ask_for_state(request),
+                RankOutput::CancelSnapshot => self.snapshots.abort_all(),
+                RankOutput::Load { sequence, parts } => {
+                    let did = self.sink.load(sequence, parts).await?;
+                    self.rank.applied(Some(sequence), &did);
+                }
             }
         }
         self.sink.settled(self.rank.trust());
         // Ended tasks are taken out, so that the set stays as small as what runs.
         while self.replays.try_join_next().is_some() {}
+        while self.snapshots.try_join_next().is_some() {}
         Ok(())
+    }
+
+    fn ask_for_state(&mut self, number: u64) {
+        self.snapshots.abort_all();
+        if let Some(source) = &self.source {
+            let (to, pulse) = (self.replies.sender(), self.pulse.clone());
+            let request = snapshot::Request { number, limits: self.limits, to, pulse };
+            self.snapshots.spawn(snapshot::fetch(source.clone(), self.snapshot_room.clone(), request));
+        }
     }
 
     fn ask(&mut self, request: u64, from: u64) {

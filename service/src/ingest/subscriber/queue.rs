@@ -69,6 +69,12 @@ impl Sender {
         self.send(RankInput::Replay { request, frames }, room).await;
     }
 
+    /// Sends a part of a state, waiting for room.
+    pub(super) async fn part(&self, request: u64, frames: Vec<Bytes>) {
+        let room = self.bytes.clone().acquire_many_owned(self.size(&frames)).await.ok();
+        self.send(RankInput::SnapshotPart { request, frames }, room).await;
+    }
+
     /// Sends an input without a payload, waiting for room.
     pub(super) async fn tell(&self, input: RankInput) {
         self.send(input, None).await;

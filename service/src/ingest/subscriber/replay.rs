@@ -55,7 +55,7 @@ pub(super) async fn fetch(
 }
 
 /// Connects; an engine that starts binds its two sockets one after the other, so a refusal is tried again for a while.
-async fn open(endpoint: &Endpoint, limits: &IngestLimits) -> Option<Connection> {
+pub(super) async fn open(endpoint: &Endpoint, limits: &IngestLimits) -> Option<Connection> {
     let deadline = Instant::now() + limits.replay_silence_max;
     loop {
         match Connection::open(endpoint, Role::Dealer, socket_limits(limits)).await {
