@@ -65,7 +65,7 @@ pub(crate) enum Found<R> {
 /// A number of buckets, and the memory for it.
 #[derive(Clone, Copy)]
 struct Class {
-    /// First word.
+    /// First bucket.
     from: usize,
     buckets: u32,
 }
@@ -142,6 +142,14 @@ fn pack(hash: u64, run: u32, granule: u32) -> u64 {
 fn tag(hash: u64) -> u64 {
     (hash & 0xfff).max(1)
 }
+/// Which slots of a bucket have a tag, one bit each. Looks at all of them without a branch: where among them the link is, is
+/// anybody's guess.
+#[inline(always)]
+fn tagged(bucket: &[AtomicU64; WORDS], tag: u64) -> u32 {
+    // Acquire: pairs with the Release stores of `place` and `take_out`, so that what follows is read after it.
+    let has = |i: usize| u32::from(bucket[i].load(Ordering::Acquire) >> (2 * ID_BITS) == tag) << i;
+    (0..SLOTS).fold(0, |all, i| all | has(i))
+}
 #[inline]
 fn unpack(slot: u64) -> (u32, u32) {
     ((slot >> ID_BITS & ID_MASK) as u32, (slot & ID_MASK) as u32)
@@ -170,17 +178,17 @@ impl Class {
 impl Edge {
     pub fn reserve(runs_max: u32, lanes: u32, site: &mut Site) -> Result<Self, ConfigError> {
         let mut classes = vec![Class { from: 0, buckets: BUCKETS_MIN }];
-        let mut end = BUCKETS_MIN as usize * WORDS;
+        let mut end = BUCKETS_MIN as usize;
         while classes[classes.len() - 1].room() < u64::from(runs_max) {
             let buckets = classes[classes.len() - 1].buckets;
             let buckets = buckets + buckets.div_ceil(2);
-            let from = if buckets < CHUNK_BUCKETS { end } else { end.next_multiple_of(CHUNK_BUCKETS as usize * WORDS) };
+            let from = if buckets < CHUNK_BUCKETS { end } else { end.next_multiple_of(CHUNK_BUCKETS as usize) };
             classes.push(Class { from, buckets });
-            end = from + buckets as usize * WORDS;
+            end = from + buckets as usize;
         }
         debug_assert!(classes.len() <= 1 << CLASS_BITS && classes[classes.len() - 1].buckets <= ID_MASK as u32);
         Ok(Self {
-            words: Region::reserve("child links", end, site)?,
+            words: Region::reserve("child links", end * WORDS, site)?,
             classes: classes.into(),
             directory: AtomicU64::new(0),
             lanes: (0..lanes).map(|_| CachePadded::new(Mutex::new(()))).collect(),
@@ -211,21 +219,19 @@ impl Edge {
         if at.to == Move::None || class.home(hash) >= at.moved { class } else { self.classes[at.target()] }
     }
     #[inline]
-    fn bucket(&self, class: Class, i: u32) -> &[AtomicU64] {
-        self.words.clamped(class.from + i as usize * WORDS, WORDS)
+    fn bucket(&self, class: Class, i: u32) -> &[AtomicU64; WORDS] {
+        self.words.group(class.from + i as usize)
     }
 
     /// Asks for the home bucket of a hash, to be probed soon.
     #[inline]
     pub fn expect(&self, hash: u64) {
         let class = self.side(self.directory(), hash);
-        if let Some(word) = self.bucket(class, class.home(hash)).first() {
-            read_soon(word);
-        }
+        read_soon(self.bucket(class, class.home(hash)));
     }
 
     /// Finds a child. Takes no lock; `check` verifies candidates.
-    #[inline]
+    #[inline(always)]
     pub fn find<R>(&self, hash: u64, mut check: impl FnMut(u32, u32) -> Check<R>) -> Found<R> {
         loop {
             // Acquire: pairs with the Release of `step`, so that the copied links are seen.
@@ -245,29 +251,35 @@ impl Edge {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn probe<R>(&self, class: Class, hash: u64, check: &mut impl FnMut(u32, u32) -> Check<R>) -> Found<R> {
         let (tag, home) = (tag(hash), class.home(hash));
-        for step in 0..class.buckets {
+        let mut step = 0;
+        loop {
             let bucket = self.bucket(class, class.after(home, step));
-            for slot in &bucket[..SLOTS] {
-                // Acquire: pairs with the Release of `place`; the run's header is seen as published.
+            let mut candidates = tagged(bucket, tag);
+            while candidates != 0 {
+                let slot = &bucket[candidates.trailing_zeros() as usize % WORDS];
+                candidates &= candidates - 1;
+                // Acquire: pairs with the Release of `place`; the run's header is seen as published. Read again, it may be
+                // another link or none.
                 let slot = slot.load(Ordering::Acquire);
-                if slot >> (2 * ID_BITS) == tag {
-                    let (run, granule) = unpack(slot);
-                    match check(run, granule) {
-                        Check::Yes(found) => return Found::Hit(found),
-                        Check::Busy => return Found::Busy,
-                        Check::No => {}
-                    }
+                if slot >> (2 * ID_BITS) != tag {
+                    continue;
+                }
+                let (run, granule) = unpack(slot);
+                match check(run, granule) {
+                    Check::Yes(found) => return Found::Hit(found),
+                    Check::Busy => return Found::Busy,
+                    Check::No => {}
                 }
             }
+            step += 1;
             // Acquire: pairs with `take_out`; a count that fell because links moved leads to the directory that says so.
-            if bucket[SLOTS].load(Ordering::Acquire) == 0 {
-                break;
+            if bucket[SLOTS].load(Ordering::Acquire) == 0 || step == class.buckets {
+                return Found::Miss;
             }
         }
-        Found::Miss
     }
 
     /// Adds a link. The caller knows that the key is absent and keeps others from adding it. `rehash` works out the hash of
@@ -437,15 +449,15 @@ impl Edge {
             return;
         }
         let chunk = |buckets: u32| (buckets / CHUNK_BUCKETS * CHUNK_BUCKETS) as usize * WORDS;
-        let first = chunk(CHUNK_BUCKETS);
+        let (begin, first) = (old.from * WORDS, chunk(CHUNK_BUCKETS));
         if end == old.buckets {
-            self.words.release(old.from, first);
+            self.words.release(begin, first);
             let last = chunk(from).max(first);
-            self.words.release(old.from + last, old.buckets as usize * WORDS - last);
+            self.words.release(begin + last, old.buckets as usize * WORDS - last);
         } else if chunk(end) > chunk(from).max(first)
             && self.bucket(old, CHUNK_BUCKETS - 1)[SLOTS].load(Ordering::Relaxed) == 0
         {
-            self.words.release(old.from + chunk(from), chunk(end) - chunk(from));
+            self.words.release(begin + chunk(from), chunk(end) - chunk(from));
         }
     }
 }

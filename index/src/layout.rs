@@ -138,7 +138,7 @@ impl Fields {
 
 /// A run's header in the arena.
 #[derive(Clone, Copy)]
-pub(crate) struct Header<'a>(&'a [AtomicU64]);
+pub(crate) struct Header<'a>(&'a [AtomicU64; HEADER]);
 
 impl<'a> Header<'a> {
     #[inline]
@@ -184,8 +184,8 @@ impl<'a> Header<'a> {
     }
     /// The four holder words.
     #[inline]
-    pub fn holder_words(self) -> &'a [AtomicU64] {
-        &self.0[4..8]
+    pub fn holder_words(self) -> &'a [AtomicU64; PAGE_WORDS] {
+        self.0.last_chunk().unwrap_or_else(|| unreachable!("a header has eight words"))
     }
 }
 
@@ -197,7 +197,7 @@ pub(crate) fn half(words: &[AtomicU64], i: usize) -> u32 {
 
 /// A holder block in the arena. Its stores happen inside a window, or before the block is published.
 #[derive(Clone, Copy)]
-pub(crate) struct Block<'a>(&'a [AtomicU64]);
+pub(crate) struct Block<'a>(&'a [AtomicU64; BLOCK]);
 
 impl<'a> Block<'a> {
     /// All words.
@@ -252,8 +252,6 @@ pub(crate) struct Arena {
     kid: Region<AtomicU8>,
     hdr: Region<AtomicU64>,
     ext: Region<AtomicU64>,
-    runs: u32,
-    exts: u32,
 }
 
 impl Arena {
@@ -268,27 +266,28 @@ impl Arena {
             kid: Region::reserve("child bits", granules, site)?,
             hdr: Region::reserve("run headers", config.runs_max as usize * HEADER, site)?,
             ext: Region::reserve("holder blocks", config.exts_max as usize * BLOCK, site)?,
-            runs: config.runs_max,
-            exts: config.exts_max,
         })
     }
 
     /// A run's header. The id may be a rumour: it is cut off at the region's capacity, a constant.
     #[inline]
     pub fn header(&self, run: u32) -> Header<'_> {
-        let run = run.min(self.runs - 1) as usize;
-        Header(self.hdr.clamped(run * HEADER, HEADER))
+        Header(self.hdr.group(run as usize))
     }
     /// A holder block; the id may be a rumour, too.
     #[inline]
     pub fn block(&self, id: u32) -> Block<'_> {
-        let id = id.min(self.exts - 1) as usize;
-        Block(self.ext.clamped(id * BLOCK, BLOCK))
+        Block(self.ext.group(id as usize))
     }
     /// Content hashes from a position; cut off at the region's end.
     #[inline]
     pub fn contents(&self, from: u32, count: u32) -> &[AtomicU64] {
         self.con.clamped(from as usize, count as usize)
+    }
+    /// The first content of a granule, which may be a rumour.
+    #[inline]
+    pub fn first_content(&self, granule: u32) -> u64 {
+        self.con.group::<{ GRANULE as usize }>(granule as usize)[0].load(Ordering::Relaxed)
     }
     /// Canonical names from a position; cut off at the region's end.
     #[inline]

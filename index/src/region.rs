@@ -139,6 +139,13 @@ impl<T: Word> Region<T> {
         &self.words()[i]
     }
 
+    /// The `i`-th group of so many words; the last one in place of those that there are not.
+    #[inline]
+    pub fn group<const N: usize>(&self, i: usize) -> &[T; N] {
+        let groups = self.words().as_chunks::<N>().0;
+        &groups[i.min(groups.len() - 1)]
+    }
+
     /// `count` words from `from`, cut off at the region's end: a reader's ids and lengths are rumours until confirmed.
     #[inline]
     pub fn clamped(&self, from: usize, count: usize) -> &[T] {

@@ -150,17 +150,15 @@ impl Shard {
         })
     }
 
-    /// As [`Shard::child`], but of what the child's header says only place and links were compared: all of it is a rumour
-    /// until the caller confirms the version.
-    #[inline]
-    pub fn child_rumour(&self, parent: u32, content: ContentHash, turns: u32) -> Found<Sight> {
-        self.edge.find(self.edge_hash(parent, content.0), |run, granule| {
+    /// As [`Shard::child`] by the link's hash, but of what the child's header says only place and links were compared: all of
+    /// it is a rumour until the caller confirms the version.
+    #[inline(always)]
+    pub fn child_rumour(&self, hash: u64, parent: u32, content: ContentHash, turns: u32) -> Found<Sight> {
+        self.edge.find(hash, |run, granule| {
             let base = granule * GRANULE;
             // Asked for together with the first contents: neither waits for the other.
-            let header = self.arena.header(run);
-            read_soon(header.version());
-            let first = self.arena.contents(base, 1);
-            if first.first().map(|w| w.load(Ordering::Relaxed)) != Some(content.0) {
+            read_soon(self.arena.header(run).version());
+            if self.arena.first_content(granule) != content.0 {
                 return Check::No;
             }
             match self.begin(run, turns) {
@@ -172,26 +170,15 @@ impl Shard {
     }
 
     /// Begins to read a run: its version and fields, unconfirmed. Waits up to `turns` while they are moving.
-    #[inline]
+    #[inline(always)]
     pub fn begin(&self, run: u32, turns: u32) -> Result<Sight, Unreadable> {
         let header = self.arena.header(run);
-        let mut turn = 0;
-        loop {
-            match header.version().begin() {
-                Ok(seen) => return Ok(Sight { run, seen, fields: header.load() }),
-                Err(Unreadable::Moving) if turn < turns => {
-                    turn += 1;
-                    wait(turn);
-                }
-                Err(unreadable) => return Err(unreadable),
-            }
-        }
-    }
-
-    /// Asks for the child link of a position and a content, to be looked up soon.
-    #[inline]
-    pub fn expect_child(&self, parent: u32, content: ContentHash) {
-        self.edge.expect(self.edge_hash(parent, content.0));
+        let seen = match header.version().begin() {
+            Ok(seen) => seen,
+            Err(Unreadable::Moving) => header.version().begin_patiently(turns)?,
+            Err(dead) => return Err(dead),
+        };
+        Ok(Sight { run, seen, fields: header.load() })
     }
 
     /// The run that covers a position which the calling lane knows to be live (its own rank holds it), and the offset

@@ -64,6 +64,20 @@ impl Version {
         }
     }
 
+    /// Begins an optimistic read of words that are being moved: waits up to so many turns for them to come to rest.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn begin_patiently(&self, turns: u32) -> Result<Seen, Unreadable> {
+        for turn in 1..=turns {
+            wait(turn);
+            match self.begin() {
+                Err(Unreadable::Moving) => {}
+                begun => return begun,
+            }
+        }
+        Err(Unreadable::Moving)
+    }
+
     /// Whether everything loaded since `seen` belongs to that version.
     #[inline]
     pub fn confirm(&self, seen: Seen) -> bool {

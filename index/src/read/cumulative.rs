@@ -18,8 +18,6 @@ pub(crate) struct Cumulative {
     alive: Vec<(u32, u8)>,
     /// (depth, rank, tier) of whoever ended.
     ended: Vec<(u32, u32, u8)>,
-    /// The answer, once arranged.
-    pub found: Found,
 }
 
 impl Cumulative {
@@ -52,10 +50,9 @@ impl Survivors for Cumulative {
     fn begin(&mut self) {
         self.alive.clear();
         self.ended.clear();
-        self.found.clear();
     }
 
-    fn enter(&mut self, s: &Stretch<'_>) {
+    fn enter(&mut self, s: &Stretch<'_>, _found: &mut Found) {
         self.read(s);
         if s.depth == 0 {
             self.alive.extend(self.touched.iter().map(|&rank| (rank, (1 << TIERS) - 1)));
@@ -76,26 +73,26 @@ impl Survivors for Cumulative {
         self.alive.is_empty()
     }
 
-    fn finish(&mut self, depth: u32) {
+    fn finish(&mut self, depth: u32, _found: &mut Found) {
         for &(rank, tiers) in &self.alive {
             self.ended.extend((0..TIERS as u8).filter(|t| tiers >> t & 1 == 1).map(|t| (depth, rank, t)));
         }
         self.alive.clear();
     }
 
-    fn ended(&self) -> usize {
+    fn ended(&self, _found: &Found) -> usize {
         self.ended.len()
     }
 
-    fn cut_off(&mut self, ended: usize, depth: u32) {
+    fn cut_off(&mut self, ended: usize, depth: u32, _found: &mut Found) {
         self.ended[ended..].iter_mut().for_each(|e| e.0 = depth);
     }
 }
 
 impl Cumulative {
     /// Works out the levels after a walk.
-    pub fn arrange(&mut self) {
-        let (ended, found) = (&mut self.ended, &mut self.found);
+    pub fn arrange(&mut self, found: &mut Found) {
+        let ended = &mut self.ended;
         found.clear();
         // By rank, nearest tier first: only a tier that reaches further than the one before is named.
         ended.sort_unstable_by_key(|&(_, rank, tier)| (rank, tier));

@@ -1,50 +1,50 @@
-//! Survivors where each tier counts by itself: up to eight by name, more as a set.
+//! Survivors where each tier counts by itself: up to eight by name; those that have bits in a header as such bits, while
+//! nobody else is among them; any others as a set.
 
 use crate::cover::{by_cut, of_cut_key};
-use crate::layout::{Entry, INLINE, rank_of, tier_of};
+use crate::layout::{Entry, HEADER_SLOTS, INLINE, PAGE_WORDS, rank_of, tier_of};
 use crate::read::found::{Found, word_number};
 use crate::read::walk::{Stretch, Survivors};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::Ordering;
 use crate::types::Tier;
+
+/// How the survivors are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    Few,
+    Header,
+    Many,
+}
 
 /// The survivors of a walk, and the memory to tell them; reused.
 pub(crate) struct EachTier {
-    few: [u32; INLINE],
+    form: Form,
     few_len: usize,
-    /// Whether the survivors are in the set, not among the few.
-    many: bool,
-    alive: SlotSet,
+    few: [u32; INLINE],
+    /// Those that have bits in a header.
+    bits: [u64; PAGE_WORDS],
+    /// Who has only a part of the run at hand, as keys that sort by cutoff.
+    partial: Vec<u32>,
+    many: SlotSet,
     /// Who has all matched blocks of the run at hand.
     covering: SlotSet,
-    /// Who has only a part of them, as keys that sort by cutoff.
-    partial: Vec<u32>,
-    /// The answer.
-    pub found: Found,
 }
 
 impl EachTier {
     pub fn new() -> Self {
         Self {
-            few: [0; INLINE],
+            form: Form::Few,
             few_len: 0,
-            many: false,
-            alive: SlotSet::default(),
-            covering: SlotSet::default(),
+            few: [0; INLINE],
+            bits: [0; PAGE_WORDS],
             partial: Vec::with_capacity(64),
-            found: Found::default(),
+            many: SlotSet::default(),
+            covering: SlotSet::default(),
         }
     }
 
-    /// Sizes the sets for so many words of 64 ranks. Allocates when that is more than ever before.
-    #[inline]
-    pub fn fit(&mut self, rank_words: usize) {
-        self.alive.fit(rank_words);
-        self.covering.fit(rank_words);
-    }
-
     /// The first run's holders, from entries in its header.
-    #[inline]
-    fn first_few(&mut self, s: &Stretch<'_>) {
+    fn first_few(&mut self, s: &Stretch<'_>, found: &mut Found) {
         let mut seen = 0u64;
         for entry in entries(s) {
             // An entry that went and came back at another place meanwhile is read twice: the first one counts.
@@ -55,7 +55,7 @@ impl EachTier {
             seen |= bit;
             self.sort_in(entry, s.matched);
         }
-        self.place_partial(s.depth);
+        self.place_partial(s.depth, found);
     }
 
     fn knows(&self, slot: u32) -> bool {
@@ -75,17 +75,16 @@ impl EachTier {
 
     /// Puts the partial holders where they end, nearest first.
     #[inline]
-    fn place_partial(&mut self, depth: u32) {
+    fn place_partial(&mut self, depth: u32, found: &mut Found) {
         if self.partial.is_empty() {
             return;
         }
         self.partial.sort_unstable();
-        self.found.extend(depth, &self.partial);
+        found.extend(depth, &self.partial);
         self.partial.clear();
     }
 
-    #[inline]
-    fn next_few(&mut self, s: &Stretch<'_>) {
+    fn next_few(&mut self, s: &Stretch<'_>, found: &mut Found) {
         let alive = self.few;
         let count = std::mem::take(&mut self.few_len);
         let inline = !s.fields.set_form();
@@ -93,19 +92,32 @@ impl EachTier {
         for &slot in &alive[..count] {
             let cut = if inline { cut_among(&words, slot) } else { s.shard.cut(s.header, s.fields, slot).0 };
             if cut == 0 {
-                self.found.push(s.depth, slot);
+                found.push(s.depth, slot);
             } else {
                 self.sort_in(Entry { slot, cut, private: false }, s.matched);
             }
         }
-        self.place_partial(s.depth);
+        self.place_partial(s.depth, found);
     }
 
-    /// The first run's holders, as a set. The keys come by cutoff, so partial holders come in the order of the answer.
-    fn first_many(&mut self, s: &Stretch<'_>) {
-        self.many = true;
-        let Self { alive, found, .. } = self;
-        add_full(s, alive);
+    /// The first run's holders, from bits in its header.
+    #[inline]
+    fn first_header(&mut self, s: &Stretch<'_>, found: &mut Found) {
+        self.form = Form::Header;
+        self.bits = words(s);
+        if s.fields.ext != 0 {
+            self.first_beyond(s, found);
+        }
+    }
+
+    /// The first run's holders that are not in its header. The keys come by cutoff, so partial holders come in the order of
+    /// the answer.
+    #[inline(never)]
+    fn first_beyond(&mut self, s: &Stretch<'_>, found: &mut Found) {
+        for page in s.shard.pages(s.fields) {
+            self.grow(s);
+            self.many.add_words(page.first_slot(), page.words.iter().map(|word| word.load(Ordering::Relaxed)));
+        }
         s.shard.each_keys(s.fields, |keys| {
             // Where many end inside a run, most of them do.
             let all = keys.last().is_some_and(|&key| of_cut_key(key).cut < s.matched);
@@ -113,16 +125,89 @@ impl EachTier {
             let (partial, whole) = keys.split_at(partial);
             found.extend(0, partial);
             for &key in whole {
-                alive.add(of_cut_key(key).slot);
+                let slot = of_cut_key(key).slot;
+                if self.form == Form::Header && !add_bit(&mut self.bits, slot) {
+                    self.grow(s);
+                }
+                if self.form == Form::Many {
+                    self.many.add(slot);
+                }
             }
         });
     }
 
-    fn next_many(&mut self, s: &Stretch<'_>) {
-        let Self { alive, covering, partial, found, .. } = self;
-        covering.clear_as(alive);
+    /// From now on any slot may be among the survivors.
+    #[cold]
+    fn grow(&mut self, s: &Stretch<'_>) {
+        if self.form == Form::Header {
+            self.form = Form::Many;
+            // Allocates when there are more ranks than ever before.
+            let rank_words = s.shard.slots.rank_words();
+            self.many.fit(rank_words);
+            self.covering.fit(rank_words);
+            self.many.clear();
+            self.many.add_words(0, self.bits.into_iter());
+        }
+    }
+
+    /// A run in set form after one whose survivors have bits in a header.
+    #[inline]
+    fn next_header(&mut self, s: &Stretch<'_>, found: &mut Found) {
+        let there = words(s);
+        let gone: [u64; PAGE_WORDS] = std::array::from_fn(|i| self.bits[i] & !there[i]);
+        if gone == [0; PAGE_WORDS] {
+            return;
+        }
+        if s.fields.ext != 0 {
+            return self.next_beyond(s, gone, found);
+        }
+        self.bits = std::array::from_fn(|i| self.bits[i] & there[i]);
+        found.add_header(s.depth, gone);
+    }
+
+    /// Looks for those survivors of whom the run's header has no bit.
+    #[inline(never)]
+    fn next_beyond(&mut self, s: &Stretch<'_>, mut gone: [u64; PAGE_WORDS], found: &mut Found) {
+        for page in s.shard.pages(s.fields).filter(|page| page.first_slot() == 0) {
+            gone.iter_mut().zip(page.words).for_each(|(gone, word)| *gone &= !word.load(Ordering::Relaxed));
+        }
+        let Self { bits, partial, .. } = self;
+        s.shard.each_keys(s.fields, |keys| {
+            for &key in keys {
+                let entry = of_cut_key(key);
+                // Each survivor counts once, also where a rumour names one twice.
+                if take_bit(&mut gone, entry.slot) && entry.cut < s.matched {
+                    take_bit(bits, entry.slot);
+                    partial.push(key);
+                }
+            }
+        });
+        bits.iter_mut().zip(gone).for_each(|(bits, gone)| *bits &= !gone);
+        found.add_header(s.depth, gone);
+        // The keys came by cutoff, so they are in order.
+        found.extend(s.depth, partial);
+        partial.clear();
+    }
+
+    /// A run with up to eight holders after one with more: whoever survives it is one of the few.
+    #[inline(never)]
+    fn header_to_few(&mut self, s: &Stretch<'_>, found: &mut Found) {
+        self.form = Form::Few;
+        for entry in entries(s) {
+            if take_bit(&mut self.bits, entry.slot) {
+                self.sort_in(entry, s.matched);
+            }
+        }
+        found.add_header(s.depth, self.bits);
+        self.place_partial(s.depth, found);
+    }
+
+    #[cold]
+    fn next_many(&mut self, s: &Stretch<'_>, found: &mut Found) {
+        let Self { many, covering, partial, .. } = self;
+        covering.clear_as(many);
         add_full(s, covering);
-        if alive.is_within(covering) {
+        if many.is_within(covering) {
             // Everyone has all of it: no need to look at the others.
             return;
         }
@@ -132,84 +217,105 @@ impl EachTier {
                 let entry = of_cut_key(key);
                 if entry.cut >= s.matched {
                     covering.mark(entry.slot);
-                } else if alive.take(entry.slot) {
+                } else if many.take(entry.slot) {
                     partial.push(key);
                 }
             }
         });
-        alive.keep(covering, s.depth, found);
+        many.keep(covering, s.depth, found);
         // The keys came by cutoff, so they are in order.
         found.extend(s.depth, partial);
         partial.clear();
     }
 
-    /// A run with up to eight holders after one with many: whoever survives it is one of the few.
-    fn many_to_few(&mut self, s: &Stretch<'_>) {
-        self.many = false;
+    /// A run with up to eight holders after one with more: whoever survives it is one of the few.
+    #[cold]
+    fn many_to_few(&mut self, s: &Stretch<'_>, found: &mut Found) {
+        self.form = Form::Few;
         for entry in entries(s) {
-            if self.alive.take(entry.slot) {
+            if self.many.take(entry.slot) {
                 self.sort_in(entry, s.matched);
             }
         }
-        let Self { alive, found, .. } = self;
-        alive.end(s.depth, found);
-        alive.clear();
-        self.place_partial(s.depth);
+        self.many.end(s.depth, found);
+        self.place_partial(s.depth, found);
+    }
+
+    #[cold]
+    fn end_many(&self, depth: u32, found: &mut Found) {
+        self.many.end(depth, found);
     }
 }
 
 impl Survivors for EachTier {
-    #[inline]
+    #[inline(always)]
     fn begin(&mut self) {
-        self.few_len = 0;
-        if self.many {
-            self.many = false;
-            self.alive.clear();
-        }
+        (self.form, self.few_len) = (Form::Few, 0);
         self.partial.clear();
-        self.found.clear();
     }
 
-    #[inline]
-    fn enter(&mut self, s: &Stretch<'_>) {
-        match (s.depth == 0, self.many, s.fields.set_form()) {
-            (true, _, false) => self.first_few(s),
-            (true, _, true) => self.first_many(s),
-            (false, false, _) => self.next_few(s),
-            (false, true, false) => self.many_to_few(s),
-            (false, true, true) => self.next_many(s),
+    #[inline(always)]
+    fn enter(&mut self, s: &Stretch<'_>, found: &mut Found) {
+        match (self.form, s.fields.set_form()) {
+            (Form::Few, true) if s.depth == 0 => self.first_header(s, found),
+            (Form::Few, false) if s.depth == 0 => self.first_few(s, found),
+            (Form::Few, _) => self.next_few(s, found),
+            (Form::Header, true) => self.next_header(s, found),
+            (Form::Header, false) => self.header_to_few(s, found),
+            (Form::Many, true) => self.next_many(s, found),
+            (Form::Many, false) => self.many_to_few(s, found),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn none_left(&self) -> bool {
-        if self.many { self.alive.is_empty() } else { self.few_len == 0 }
-    }
-
-    #[inline]
-    fn finish(&mut self, depth: u32) {
-        let Self { few, few_len, alive, found, .. } = self;
-        if self.many {
-            alive.end(depth, found);
-        } else {
-            found.push_all(depth, &few[..*few_len]);
+        match self.form {
+            Form::Few => self.few_len == 0,
+            Form::Header => self.bits == [0; PAGE_WORDS],
+            Form::Many => self.many.is_empty(),
         }
     }
 
-    #[inline]
-    fn ended(&self) -> usize {
-        self.found.parts.len()
+    #[inline(always)]
+    fn finish(&mut self, depth: u32, found: &mut Found) {
+        match self.form {
+            Form::Few => found.push_all(depth, &self.few[..self.few_len]),
+            Form::Header => found.add_header(depth, self.bits),
+            Form::Many => self.end_many(depth, found),
+        }
     }
 
-    fn cut_off(&mut self, ended: usize, depth: u32) {
-        self.found.clamp(ended, depth);
+    #[inline(always)]
+    fn ended(&self, found: &Found) -> usize {
+        found.parts.len()
+    }
+
+    fn cut_off(&mut self, ended: usize, depth: u32, found: &mut Found) {
+        found.clamp(ended, depth);
     }
 }
 
+/// Sets the bit of a slot, if a header has one of it.
 #[inline]
-fn words(s: &Stretch<'_>) -> [u64; INLINE / 2] {
-    let words = s.header.holder_words();
-    std::array::from_fn(|i| words[i].load(Ordering::Relaxed))
+fn add_bit(bits: &mut [u64; PAGE_WORDS], slot: u32) -> bool {
+    let Some(word) = bits.get_mut(slot as usize / 64) else { return false };
+    *word |= 1 << (slot % 64);
+    true
+}
+
+/// Clears the bit of a slot; whether it was set.
+#[inline]
+fn take_bit(bits: &mut [u64; PAGE_WORDS], slot: u32) -> bool {
+    let Some(word) = bits.get_mut(slot as usize / 64) else { return false };
+    let had = *word;
+    *word &= !(1 << (slot % 64));
+    *word != had
+}
+const _: () = assert!(HEADER_SLOTS as usize == 64 * PAGE_WORDS && INLINE == 2 * PAGE_WORDS);
+
+#[inline]
+fn words(s: &Stretch<'_>) -> [u64; PAGE_WORDS] {
+    s.header.holder_words().each_ref().map(|word| word.load(Ordering::Relaxed))
 }
 
 /// The entries of a run in inline form.
@@ -239,9 +345,9 @@ fn cut_among(words: &[u64; INLINE / 2], slot: u32) -> u32 {
 
 /// Adds the full holders of a run in set form that are bits.
 fn add_full(s: &Stretch<'_>, all: &mut SlotSet) {
-    all.add_words(0, s.header.holder_words());
+    all.add_words(0, words(s).into_iter());
     for page in s.shard.pages(s.fields) {
-        all.add_words(page.first_slot(), page.words);
+        all.add_words(page.first_slot(), page.words.iter().map(|word| word.load(Ordering::Relaxed)));
     }
 }
 
@@ -326,13 +432,13 @@ impl SlotSet {
 
     /// Adds full holders, 64 ranks of one tier a word; `first` is the first one's slot.
     #[inline]
-    fn add_words(&mut self, first: u32, from: &[AtomicU64]) {
+    fn add_words(&mut self, first: u32, from: impl ExactSizeIterator<Item = u64>) {
         let Some(start) = self.place(first) else { return };
         let end = ((tier_of(first) as usize + 1) << self.shift).min(start + from.len());
         let Some(to) = self.words.get_mut(start..end) else { return };
         let mut any = 0;
         for (to, from) in to.iter_mut().zip(from) {
-            *to |= from.load(Ordering::Relaxed);
+            *to |= from;
             any |= *to;
         }
         if any != 0 {
@@ -398,9 +504,10 @@ mod tests {
     #[test]
     fn a_set_equals_a_set() {
         let mut survivors = EachTier::new();
-        survivors.fit(3);
+        survivors.many.fit(3);
+        survivors.covering.fit(3);
         let slots: Vec<u32> = Tier::ALL.into_iter().flat_map(|t| [0, 63, 64, 191].map(|r| slot_of(r, t))).collect();
-        let (all, some) = (&mut survivors.alive, &mut survivors.covering);
+        let (all, some) = (&mut survivors.many, &mut survivors.covering);
         assert!(slots.iter().all(|&s| all.add(s)) && !all.add(slots[3]));
         assert!(!all.add(slot_of(256, Tier::Device)), "a rank beyond the words has no place");
         let kept: Vec<u32> = slots.iter().copied().step_by(3).collect();
@@ -421,20 +528,17 @@ mod tests {
     /// Partial holders come out by depth, and a cut off answer has them all at its depth.
     #[test]
     fn partial_holders_end_by_depth() {
-        let mut survivors = EachTier::new();
-        survivors.fit(1);
+        let (mut survivors, mut found) = (EachTier::new(), Found::default());
         let ends = [(5, 3), (6, 1), (7, 3)];
         survivors.partial.extend(ends.map(|(slot, cut)| by_cut(Entry { slot, cut, private: false })));
-        survivors.place_partial(10);
-        let by_depth = |s: &EachTier| {
-            let f = &s.found;
-            f.parts.iter().map(|p| (p.depth, f.slots_of(p).collect())).collect::<Vec<(u32, Vec<u32>)>>()
-        };
-        assert_eq!(by_depth(&survivors), [(11, vec![6]), (13, vec![5, 7])]);
-        assert_eq!(survivors.ended(), 2);
-        survivors.cut_off(1, 12);
-        assert_eq!(by_depth(&survivors), [(11, vec![6]), (12, vec![5, 7])]);
-        survivors.cut_off(0, 10);
-        assert_eq!(by_depth(&survivors), [(10, vec![6]), (10, vec![5, 7])]);
+        survivors.place_partial(10, &mut found);
+        let by_depth =
+            |f: &Found| f.parts.iter().map(|p| (p.depth, f.slots_of(p).collect())).collect::<Vec<(u32, Vec<u32>)>>();
+        assert_eq!(by_depth(&found), [(11, vec![6]), (13, vec![5, 7])]);
+        assert_eq!(survivors.ended(&found), 2);
+        survivors.cut_off(1, 12, &mut found);
+        assert_eq!(by_depth(&found), [(11, vec![6]), (12, vec![5, 7])]);
+        survivors.cut_off(0, 10, &mut found);
+        assert_eq!(by_depth(&found), [(10, vec![6]), (10, vec![5, 7])]);
     }
 }

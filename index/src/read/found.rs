@@ -5,7 +5,7 @@
 //! named before somebody asks.
 
 use crate::cover::of_cut_key;
-use crate::layout::RANKS_END;
+use crate::layout::{PAGE_WORDS, RANKS_END};
 
 /// Numbers of words of one tier.
 const TIER_WORDS: u32 = RANKS_END / 64;
@@ -110,6 +110,19 @@ impl Found {
             }
             (start, rest) = (end, &rest[same..]);
         }
+    }
+
+    /// Adds slots that have bits in a header, at a depth not less than the last one. All words are kept: to see which of so few
+    /// are empty costs more than they do.
+    #[inline]
+    pub fn add_header(&mut self, depth: u32, words: [u64; PAGE_WORDS]) {
+        if words.iter().fold(0, |any, word| any | word) == 0 {
+            return;
+        }
+        let start = self.words.len() as u32;
+        self.words.extend_from_slice(&words);
+        let end = start + PAGE_WORDS as u32;
+        self.parts.push(Part { depth, start, end, form: Form::Words { first: 0 }, shard: 0 });
     }
 
     /// Adds the slots of some words, at a depth not less than the last one; the first word's number is `first`.

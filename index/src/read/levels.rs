@@ -85,11 +85,10 @@ impl Levels {
         self.named.clear();
     }
 
-    /// Takes all that was found in the only shard, with its names; what `found` has afterwards is worth nothing.
+    /// Where the only shard's walk puts what it finds; [`Levels::share`] says by which names.
     #[inline]
-    pub(super) fn take(&mut self, found: &mut Found, table: &Arc<Table>) {
-        std::mem::swap(&mut self.found, found);
-        self.share(0, table);
+    pub(super) fn found(&mut self) -> &mut Found {
+        &mut self.found
     }
 
     /// Adds what was found in one of several shards; [`Levels::arrange`] follows the last.
@@ -100,7 +99,7 @@ impl Levels {
 
     /// Keeps a shard's table, which most often is there already.
     #[inline]
-    fn share(&mut self, shard: usize, table: &Arc<Table>) {
+    pub(super) fn share(&mut self, shard: usize, table: &Arc<Table>) {
         match self.tables.get(shard) {
             Some(there) if Arc::ptr_eq(there, table) => {}
             _ => self.keep(shard, table),
@@ -113,6 +112,14 @@ impl Levels {
             self.tables.push(Arc::clone(table));
         }
         self.tables[shard] = Arc::clone(table);
+    }
+
+    /// Names what the only shard's walk found, where its names were changing; who cannot be named is left out.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn name(&mut self, naming: Naming<'_>) {
+        let found = std::mem::take(&mut self.found);
+        self.add_named(&found, naming, |_| true);
     }
 
     /// Adds those that can be named and that `wanted` says yes to, with their names.
@@ -183,7 +190,7 @@ impl Iterator for Holders<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Form, Found, Levels, Part, RankTier};
+    use super::{Form, Levels, Part, RankTier};
     use crate::types::{HolderDepth, RankKey, Tier};
 
     /// What a lookup adds that names at once.
@@ -215,10 +222,9 @@ mod tests {
     #[test]
     fn lists_and_words_of_one_depth_are_one_level() {
         let mut levels = Levels::new();
-        let mut found = Found::default();
-        found.push_all(2, &[4]);
-        found.add_words(2, 1, [7, 1].into_iter());
-        levels.take(&mut found, &Default::default());
+        levels.found().push_all(2, &[4]);
+        levels.found().add_words(2, 1, [7, 1].into_iter());
+        levels.share(0, &Default::default());
         assert_eq!((levels.len(), levels.holders()), (1, 5));
         assert!(levels.iter().map(|(depth, holders)| (depth, holders.count())).eq([(2, 5)]));
     }

@@ -14,7 +14,7 @@ use crate::read::cumulative::Cumulative;
 use crate::read::each_tier::EachTier;
 use crate::read::found::Found;
 use crate::read::names::{Names, Naming};
-use crate::read::walk::Walk;
+use crate::read::walk::walk;
 use crate::types::{ContentHash, HolderDepth, LookupOptions, Outcome, RankFilter, RankKey, Residency, Tier, WalkStep};
 use std::sync::Arc;
 
@@ -24,10 +24,12 @@ pub use crate::read::levels::{Holders, Levels, RankTier};
 pub struct Reader {
     index: Arc<Index>,
     each_tier: EachTier,
-    cumulative: Cumulative,
+    counters: ReaderCounters,
     /// One for each shard.
     names: Vec<Names>,
-    counters: ReaderCounters,
+    cumulative: Cumulative,
+    /// What was found, where the answer does not keep it as it is.
+    found: Found,
 }
 
 /// What a reader did so far.
@@ -48,8 +50,14 @@ pub struct ReaderCounters {
 impl Reader {
     pub(crate) fn new(index: Arc<Index>) -> Self {
         let names = index.shards.iter().map(|_| Names::default()).collect();
-        let counters = ReaderCounters::default();
-        Self { index, each_tier: EachTier::new(), cumulative: Cumulative::default(), names, counters }
+        Self {
+            index,
+            each_tier: EachTier::new(),
+            counters: ReaderCounters::default(),
+            names,
+            cumulative: Cumulative::default(),
+            found: Found::default(),
+        }
     }
 
     /// Finds every holder with at least one leading block of `query`, by depth. Replaces what the buffer had. Takes no lock,
@@ -59,17 +67,31 @@ impl Reader {
     /// true at some moment of it. Holders are named when `out` is read, except under a filter.
     pub fn lookup_levels(&mut self, query: &[ContentHash], options: &LookupOptions<'_>, out: &mut Levels) -> Outcome {
         out.clear();
-        let (mut shard, several) = (0, self.names.len() > 1);
+        if self.names.len() != 1 || options.filter.is_some() {
+            return self.lookup_named(query, options, out);
+        }
+        // What is found stays where the walk put it.
+        let (outcome, naming) = self.ask(0, query, options.residency, out.found());
+        match naming.table {
+            Some(table) => out.share(0, table),
+            None => out.name(naming),
+        }
+        outcome
+    }
+
+    /// The same of several shards, or for a filter.
+    #[inline(never)]
+    fn lookup_named(&mut self, query: &[ContentHash], options: &LookupOptions<'_>, out: &mut Levels) -> Outcome {
+        let mut shard = 0;
         let outcome = self.each_shard(query, options.residency, |found, naming| {
             match (naming.table, options.filter) {
-                (Some(table), None) if several => out.append(shard, found, table),
-                (Some(table), None) => out.take(found, table),
+                (Some(table), None) => out.append(shard, found, table),
                 (None, None) => out.add_named(found, naming, |_| true),
                 (_, Some(filter)) => out.add_named(found, naming, |rank| filter.contains(rank)),
             }
             shard += 1;
         });
-        if several {
+        if shard > 1 {
             out.arrange();
         }
         outcome
@@ -103,7 +125,6 @@ impl Reader {
         out.clear();
         let several = self.names.len() > 1;
         let outcome = self.each_shard(query, options.residency, |found, naming| {
-            let found = &*found;
             let parts = found.parts.iter().rev();
             let deepest_first = parts.flat_map(|part| found.slots_of(part).map(move |slot| (slot, part.depth)));
             let named = deepest_first.filter_map(|(slot, blocks)| pair(naming, options.filter, slot, blocks));
@@ -122,48 +143,59 @@ impl Reader {
     }
 
     /// Walks each shard and hands over what it found and how to name it.
-    #[inline]
     fn each_shard(
         &mut self,
         query: &[ContentHash],
         residency: Residency,
-        mut take: impl FnMut(&mut Found, Naming<'_>),
+        mut take: impl FnMut(&Found, Naming<'_>),
     ) -> Outcome {
         let mut outcome = Outcome::Exact;
-        if query.is_empty() {
-            return outcome;
-        }
-        for (shard, names) in self.index.shards.iter().zip(&mut self.names) {
-            let count = names.begin(&shard.slots);
-            let rank_words = shard.slots.rank_words();
-            let (found, walked) = match residency {
-                Residency::PerTier => {
-                    self.each_tier.fit(rank_words);
-                    let walked = Walk::new(shard, query, &mut self.each_tier).run();
-                    (&mut self.each_tier.found, walked)
-                }
-                Residency::Cumulative => {
-                    self.cumulative.fit(rank_words);
-                    let walked = Walk::new(shard, query, &mut self.cumulative).run();
-                    self.cumulative.arrange();
-                    (&mut self.cumulative.found, walked)
-                }
-            };
-            let naming = names.finish(&shard.slots, count);
-            self.counters.lookups += 1;
-            self.counters.restarts += u64::from(walked.restarts);
-            self.counters.runs += u64::from(walked.runs);
-            self.counters.names_asked += u64::from(naming.table.is_none());
-            if let Some(table) = naming.table {
-                table.hide(found);
-            }
-            if walked.outcome == Outcome::Busy {
-                self.counters.busy += 1;
+        let mut found = std::mem::take(&mut self.found);
+        for shard in 0..self.names.len() {
+            let (of_shard, naming) = self.ask(shard, query, residency, &mut found);
+            if of_shard == Outcome::Busy {
                 outcome = Outcome::Busy;
             }
-            take(found, naming);
+            take(&found, naming);
         }
+        self.found = found;
         outcome
+    }
+
+    /// Walks one shard: what is found there, and how to name it.
+    #[inline]
+    fn ask(
+        &mut self,
+        shard: usize,
+        query: &[ContentHash],
+        residency: Residency,
+        found: &mut Found,
+    ) -> (Outcome, Naming<'_>) {
+        let (of, names) = (&self.index.shards[shard], &mut self.names[shard]);
+        let count = names.begin(&of.slots);
+        if query.is_empty() {
+            found.clear();
+            return (Outcome::Exact, names.finish(&of.slots, count));
+        }
+        let walked = match residency {
+            Residency::PerTier => walk(of, query, &mut self.each_tier, found),
+            Residency::Cumulative => {
+                self.cumulative.fit(of.slots.rank_words());
+                let walked = walk(of, query, &mut self.cumulative, found);
+                self.cumulative.arrange(found);
+                walked
+            }
+        };
+        let naming = names.finish(&of.slots, count);
+        self.counters.lookups += 1;
+        self.counters.restarts += u64::from(walked.restarts);
+        self.counters.runs += u64::from(walked.runs);
+        match naming.table {
+            Some(table) => table.hide(found),
+            None => self.counters.names_asked += 1,
+        }
+        self.counters.busy += u64::from(walked.outcome == Outcome::Busy);
+        (walked.outcome, naming)
     }
 
     /// The walk of a query for one rank and tier, run by run, as far as the content is known to anyone in the rank's shard.

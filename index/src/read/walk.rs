@@ -8,12 +8,13 @@
 //! attempt's answer is cut off at the depth that was accepted.
 
 use crate::compare::common;
-use crate::edge::Found;
+use crate::edge;
 use crate::layout::{Fields, Header, ROOT};
 use crate::prefetch::read_soon;
-use crate::shard::{Shard, Sight};
+use crate::read::found::Found;
+use crate::shard::Shard;
 use crate::types::{ContentHash, Outcome};
-use crate::version::Unreadable;
+use crate::version::Seen;
 
 /// Restarts of a lookup before it answers Busy.
 pub(crate) const RESTARTS_MAX: u32 = 16;
@@ -36,44 +37,15 @@ pub(crate) trait Survivors {
     /// Forgets everything.
     fn begin(&mut self);
     /// Keeps who has the whole stretch and puts the others where they end.
-    fn enter(&mut self, stretch: &Stretch<'_>);
+    fn enter(&mut self, stretch: &Stretch<'_>, found: &mut Found);
     /// Whether nobody is left.
     fn none_left(&self) -> bool;
     /// Puts everyone who is left at this depth.
-    fn finish(&mut self, depth: u32);
+    fn finish(&mut self, depth: u32, found: &mut Found);
     /// How many have ended so far.
-    fn ended(&self) -> usize;
+    fn ended(&self, found: &Found) -> usize;
     /// Puts those who ended after the first `ended` at this depth, at most any of theirs.
-    fn cut_off(&mut self, ended: usize, depth: u32);
-}
-
-/// How a step ended.
-enum Step {
-    /// The walk is over.
-    Done,
-    /// The next run, reached by `next`.
-    Follow(u32),
-    /// The child at this position comes next.
-    Child(u32),
-    /// Something changed: start again.
-    Restart,
-}
-
-/// One lookup in one shard.
-pub(crate) struct Walk<'a, S> {
-    shard: &'a Shard,
-    query: &'a [ContentHash],
-    survivors: &'a mut S,
-    /// Blocks matched so far.
-    depth: u32,
-    /// Position of the last matched block.
-    at: u32,
-    /// The run accepted last.
-    last: Option<Sight>,
-    /// How many had ended by then.
-    mark: usize,
-    /// Runs read so far.
-    runs: u32,
+    fn cut_off(&mut self, ended: usize, depth: u32, found: &mut Found);
 }
 
 /// What a walk was.
@@ -86,114 +58,128 @@ pub(crate) struct Walked {
     pub runs: u32,
 }
 
-impl<'a, S: Survivors> Walk<'a, S> {
-    pub fn new(shard: &'a Shard, query: &'a [ContentHash], survivors: &'a mut S) -> Self {
-        Self { shard, query, survivors, depth: 0, at: ROOT, last: None, mark: 0, runs: 0 }
-    }
-
-    /// Walks; the answer is what the survivors found.
-    #[inline]
-    pub fn run(mut self) -> Walked {
-        for restarts in 0..RESTARTS_MAX {
-            (self.depth, self.at, self.last, self.mark) = (0, ROOT, None, 0);
-            self.survivors.begin();
-            if self.attempt() {
-                return Walked { outcome: Outcome::Exact, restarts, runs: self.runs };
-            }
+/// Walks; the answer is what was found. `query` is not empty.
+///
+/// One copy for each kind of survivors, and all that most lookups need in one piece: what a lookup costs after another
+/// program has used the caches is the lines of its code.
+#[inline(never)]
+pub(crate) fn walk(
+    shard: &Shard,
+    query: &[ContentHash],
+    survivors: &mut impl Survivors,
+    found: &mut Found,
+) -> Walked {
+    let mut walk = Walk { shard, query, depth: 0, mark: 0, runs: 0 };
+    for restarts in 0..RESTARTS_MAX {
+        survivors.begin();
+        found.clear();
+        if walk.attempt(survivors, found) {
+            return Walked { outcome: Outcome::Exact, restarts, runs: walk.runs };
         }
-        // What was accepted on the last attempt holds up to its depth.
+    }
+    walk.give_up(survivors, found)
+}
+
+/// One lookup in one shard.
+struct Walk<'a> {
+    shard: &'a Shard,
+    query: &'a [ContentHash],
+    /// Blocks matched by the runs accepted so far.
+    depth: u32,
+    /// How many had ended by then.
+    mark: usize,
+    /// Runs read so far.
+    runs: u32,
+}
+
+impl Walk<'_> {
+    /// What was accepted on the last attempt holds up to its depth.
+    #[cold]
+    #[inline(never)]
+    fn give_up(&self, survivors: &mut impl Survivors, found: &mut Found) -> Walked {
         if self.depth == 0 {
-            self.survivors.begin();
+            survivors.begin();
+            found.clear();
         } else {
-            self.survivors.cut_off(self.mark, self.depth);
-            self.survivors.finish(self.depth);
+            survivors.cut_off(self.mark, self.depth, found);
+            survivors.finish(self.depth, found);
         }
         Walked { outcome: Outcome::Busy, restarts: RESTARTS_MAX, runs: self.runs }
     }
 
     /// One attempt from the root; false when it has to be started again.
-    #[inline]
-    fn attempt(&mut self) -> bool {
-        let mut step = Step::Child(ROOT);
+    #[inline(always)]
+    fn attempt(&mut self, survivors: &mut impl Survivors, found: &mut Found) -> bool {
+        let (shard, query) = (self.shard, self.query);
+        (self.depth, self.mark) = (0, 0);
+        let mut rest = query;
+        // Position of the last matched block, the run accepted last, and its physical successor if the walk reached its end.
+        let (mut at, mut last, mut follow) = (ROOT, None::<(Header<'_>, Seen)>, 0);
+        let mut hash = shard.edge_hash(at, rest[0].0);
         loop {
-            step = match step {
-                Step::Done => return true,
-                Step::Restart => return false,
-                Step::Follow(run) => match self.shard.begin(run, TURNS_MAX) {
-                    Ok(sight) => self.enter(sight, false),
-                    Err(Unreadable::Dead | Unreadable::Moving) => Step::Restart,
-                },
-                Step::Child(parent) => {
-                    match self.shard.child_rumour(parent, self.query[self.depth as usize], TURNS_MAX) {
-                        Found::Hit(sight) => self.enter(sight, true),
-                        Found::Busy => Step::Restart,
-                        Found::Miss => {
-                            self.finish();
-                            Step::Done
+            let sight = if follow != 0 {
+                match shard.begin(follow, TURNS_MAX) {
+                    Ok(sight) if sight.fields.parent == at => sight,
+                    _ => return false,
+                }
+            } else {
+                match shard.child_rumour(hash, at, rest[0], TURNS_MAX) {
+                    edge::Found::Hit(sight) => sight,
+                    edge::Found::Busy => return false,
+                    edge::Found::Miss => {
+                        if self.depth > 0 {
+                            survivors.finish(self.depth, found);
                         }
+                        return true;
                     }
                 }
             };
-        }
-    }
-
-    fn finish(&mut self) {
-        if self.depth > 0 {
-            self.survivors.finish(self.depth);
-        }
-    }
-
-    /// Reads a run that continues the walk, and accepts it if nothing changed meanwhile.
-    #[inline]
-    fn enter(&mut self, sight: Sight, child: bool) -> Step {
-        let (shard, f) = (self.shard, &sight.fields);
-        self.runs += 1;
-        let header = shard.header(sight.run);
-        if f.parent != self.at {
-            return Step::Restart;
-        }
-        let rest = &self.query[self.depth as usize..];
-        // Asked for now, read after the contents: who holds it, and what follows it.
-        shard.expect_holders(f);
-        if let Some(beyond) = rest.get(f.len as usize) {
-            match f.next {
-                0 => shard.expect_child(f.end().wrapping_sub(1), *beyond),
-                next => read_soon(shard.header(next).version()),
+            let (header, f) = (shard.header(sight.run), &sight.fields);
+            self.runs += 1;
+            // Asked for now, read after the contents: who holds it, and what follows it.
+            shard.expect_holders(f);
+            if let Some(beyond) = rest.get(f.len as usize) {
+                if f.next == 0 {
+                    hash = shard.edge_hash(f.end().wrapping_sub(1), beyond.0);
+                    shard.edge.expect(hash);
+                } else {
+                    read_soon(shard.header(f.next).version());
+                }
+            }
+            let matched = common(rest, shard.arena.contents(f.base, f.len));
+            if matched > 0 {
+                survivors.enter(&Stretch { shard, header, fields: f, matched, depth: self.depth }, found);
+            }
+            // Hand over hand: the second is ordered by the Acquire load of this run's version.
+            if !header.version().confirm(sight.seen) || last.is_some_and(|(last, seen)| !last.version().confirm(seen)) {
+                return false;
+            }
+            if matched == 0 {
+                if follow == 0 {
+                    // A child was found by its first content, so it is another by now.
+                    return false;
+                }
+                // Only a physical successor can differ there: a child may hang at the same place.
+                follow = 0;
+                hash = shard.edge_hash(at, rest[0].0);
+                continue;
+            }
+            self.depth += matched;
+            self.mark = survivors.ended(found);
+            if survivors.none_left() {
+                return true;
+            }
+            rest = rest.get(matched as usize..).unwrap_or_default();
+            let Some(next) = rest.first() else {
+                survivors.finish(self.depth, found);
+                return true;
+            };
+            at = f.base + matched - 1;
+            last = Some((header, sight.seen));
+            follow = if matched == f.len { f.next } else { 0 };
+            if matched < f.len {
+                hash = shard.edge_hash(at, next.0);
             }
         }
-        let matched = common(rest, shard.arena.contents(f.base, f.len));
-        if matched > 0 {
-            self.survivors.enter(&Stretch { shard, header, fields: f, matched, depth: self.depth });
-        }
-        if !header.version().confirm(sight.seen) {
-            return Step::Restart;
-        }
-        // Hand over hand: ordered by the Acquire load of this run's version.
-        if let Some(last) = self.last
-            && !shard.header(last.run).version().confirm(last.seen)
-        {
-            return Step::Restart;
-        }
-        if matched == 0 {
-            // Only a physical successor can differ in its first block: a child was found by it, so it is another by now.
-            return if child { Step::Restart } else { Step::Child(self.at) };
-        }
-        self.depth += matched;
-        self.at = f.base + matched - 1;
-        self.last = Some(sight);
-        self.mark = self.survivors.ended();
-        self.after(f, matched)
-    }
-
-    #[inline]
-    fn after(&mut self, f: &Fields, matched: u32) -> Step {
-        if self.survivors.none_left() {
-            return Step::Done;
-        }
-        if self.depth as usize == self.query.len() {
-            self.finish();
-            return Step::Done;
-        }
-        if matched == f.len && f.next != 0 { Step::Follow(f.next) } else { Step::Child(self.at) }
     }
 }
