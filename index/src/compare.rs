@@ -30,20 +30,29 @@ impl Word for EngineHash {
     }
 }
 
+/// Blocks in which a query and the first `len` words of an arena stretch agree from their beginnings on. The words behind them
+/// may be read, and do not count.
+#[inline(always)]
+pub(crate) fn common_of<W: Word>(query: &[W], arena: &[AtomicU64], len: u32) -> u32 {
+    let n = query.len().min(len as usize).min(arena.len());
+    let (queries, arenas) = (query.as_chunks::<STRIDE>().0, arena.as_chunks::<STRIDE>().0);
+    let mut same = 0;
+    for (query, arena) in queries.iter().zip(arenas) {
+        let agree = agree(query, arena);
+        same += agree;
+        if agree < STRIDE || same >= n {
+            return same.min(n) as u32;
+        }
+    }
+    // At the end of the query or of the region.
+    let rest = query[same..n].iter().zip(&arena[same..n]);
+    (same + rest.take_while(|(q, a)| q.word() == a.load(Ordering::Relaxed)).count()) as u32
+}
+
 /// Blocks in which a query and an arena stretch agree from their beginnings on.
 #[inline]
 pub(crate) fn common<W: Word>(query: &[W], arena: &[AtomicU64]) -> u32 {
-    let n = query.len().min(arena.len());
-    let (query, arena) = (&query[..n], &arena[..n]);
-    let mut same = 0;
-    for (query, arena) in query.as_chunks::<STRIDE>().0.iter().zip(arena.as_chunks::<STRIDE>().0) {
-        if !equal(query, arena) {
-            break;
-        }
-        same += STRIDE;
-    }
-    same += query[same..].iter().zip(&arena[same..]).take_while(|(q, a)| q.word() == a.load(Ordering::Relaxed)).count();
-    same as u32
+    common_of(query, arena, arena.len() as u32)
 }
 
 /// The same with the arena stretch read from its end. Both have one length.
@@ -62,17 +71,17 @@ pub(crate) fn common_backwards<W: Word>(query: &[W], arena: &[AtomicU64]) -> u32
     (same + rest.take_while(|(q, a)| q.word() == a.load(Ordering::Relaxed)).count()) as u32
 }
 
-/// Whether two stretches of [`STRIDE`] blocks agree.
+/// Blocks in which two stretches of [`STRIDE`] agree from their beginnings on.
 #[inline(always)]
 #[cfg(not(all(not(loom), not(miri), target_arch = "x86_64")))]
-fn equal<W: Word>(query: &[W; STRIDE], arena: &[AtomicU64; STRIDE]) -> bool {
-    query.iter().zip(arena).fold(0, |differs, (q, a)| differs | (q.word() ^ a.load(Ordering::Relaxed))) == 0
+fn agree<W: Word>(query: &[W; STRIDE], arena: &[AtomicU64; STRIDE]) -> usize {
+    query.iter().zip(arena).take_while(|(q, a)| q.word() == a.load(Ordering::Relaxed)).count()
 }
 
-/// Whether two stretches of [`STRIDE`] blocks agree.
+/// Blocks in which two stretches of [`STRIDE`] agree from their beginnings on.
 #[inline(always)]
 #[cfg(all(not(loom), not(miri), target_arch = "x86_64"))]
-fn equal<W: Word>(query: &[W; STRIDE], arena: &[AtomicU64; STRIDE]) -> bool {
+fn agree<W: Word>(query: &[W; STRIDE], arena: &[AtomicU64; STRIDE]) -> usize {
     const { assert!(size_of::<[AtomicU64; STRIDE]>() == 64 && size_of::<[W; STRIDE]>() == 64) };
     let mask: u32;
     // SAFETY: both arrays are 64 bytes long and are only read. Each load stands for two relaxed loads of
@@ -87,31 +96,33 @@ fn equal<W: Word>(query: &[W; STRIDE], arena: &[AtomicU64; STRIDE]) -> bool {
             "movdqu {b}, [{q} + 16]",
             "movdqu {t}, [{w} + 16]",
             "pcmpeqd {b}, {t}",
-            "pand {a}, {b}",
+            "packssdw {a}, {b}",
             "movdqu {b}, [{q} + 32]",
             "movdqu {t}, [{w} + 32]",
             "pcmpeqd {b}, {t}",
-            "pand {a}, {b}",
-            "movdqu {b}, [{q} + 48]",
+            "movdqu {c}, [{q} + 48]",
             "movdqu {t}, [{w} + 48]",
-            "pcmpeqd {b}, {t}",
-            "pand {a}, {b}",
+            "pcmpeqd {c}, {t}",
+            "packssdw {b}, {c}",
+            "packsswb {a}, {b}",
             "pmovmskb {mask:e}, {a}",
             q = in(reg) query.as_ptr(),
             w = in(reg) arena.as_ptr(),
             a = out(xmm_reg) _,
             b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
             t = out(xmm_reg) _,
             mask = lateout(reg) mask,
             options(nostack, preserves_flags, readonly)
         );
     }
-    mask == 0xffff
+    // Two bits for each block, one for each half of it.
+    (mask ^ 0x1_ffff).trailing_zeros() as usize / 2
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{common, common_backwards};
+    use super::{common, common_backwards, common_of};
     use crate::sync::AtomicU64;
     use crate::types::ContentHash;
 
@@ -131,6 +142,7 @@ mod tests {
                     arena.push(AtomicU64::new(1));
                     assert_eq!(common(&query, &arena), differs as u32);
                     assert_eq!(common(&query[..len / 2], &arena), differs.min(len / 2) as u32);
+                    assert_eq!(common_of(&query, &arena, len as u32 / 3), differs.min(len / 3) as u32);
                 }
             }
         }

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! bucket, 64 bytes:  7 x u64 slot: tag 12 | run 26 | first granule 26     0 = empty
-//!                    u64: entries that passed this bucket on their way from home
+//!                    4 x u16: links that passed this bucket on their way from home, by two bits of their hash
 //! directory word:    changes 30 | moved 26 | move 2 | class 6
 //! ```
 //!
 //! Keys are not kept: a candidate is verified by its header's parent and its first content, so a stale slot is harmless.
-//! The passing counts end a probe and make removal exact without tombstones. A class is a number of buckets, each half as
+//! The passing counts end a probe and make removal exact without tombstones; there are four to a bucket, so that few of
+//! those who ask for a child that there is not go on to the next bucket. A class is a number of buckets, each half as
 //! many again as the one before, in memory of its own; homes keep the order of the hashes.
 //!
 //! *Growing and shrinking* go a few buckets at a time, each time a link comes or goes. The directory word says how far a
@@ -44,6 +45,8 @@ const ID_MASK: u64 = (1 << ID_BITS) - 1;
 const CLASS_BITS: u32 = 6;
 const MOVED_SHIFT: u32 = CLASS_BITS + 2;
 const CHANGES_SHIFT: u32 = MOVED_SHIFT + ID_BITS;
+/// A passing count that is no longer counted.
+const COUNT_MAX: u64 = 0xffff;
 
 /// A verdict on a candidate.
 pub(crate) enum Check<R> {
@@ -153,6 +156,31 @@ fn tagged(bucket: &[AtomicU64; WORDS], tag: u64) -> u32 {
 #[inline]
 fn unpack(slot: u64) -> (u32, u32) {
     ((slot >> ID_BITS & ID_MASK) as u32, (slot & ID_MASK) as u32)
+}
+
+/// Where the passing count of a hash is in its word.
+#[inline]
+fn passing_shift(hash: u64) -> u32 {
+    (hash >> 8 & 0x30) as u32
+}
+/// How many links with the same two bits of their hash passed a bucket. At its highest a count stays for good: probes go on
+/// there.
+#[inline]
+fn passed(bucket: &[AtomicU64; WORDS], hash: u64) -> u64 {
+    // Acquire: pairs with `count_passing`; a count that fell because links moved leads to the directory that says so.
+    bucket[SLOTS].load(Ordering::Acquire) >> passing_shift(hash) & COUNT_MAX
+}
+/// Counts a link that passes a bucket, or passes it no more.
+fn count_passing(bucket: &[AtomicU64; WORDS], hash: u64, comes: bool) {
+    let (one, counts) = (1u64 << passing_shift(hash), &bucket[SLOTS]);
+    let mut word = counts.load(Ordering::Relaxed);
+    while (word / one) & COUNT_MAX != COUNT_MAX {
+        let next = if comes { word + one } else { word - one };
+        match counts.compare_exchange(word, next, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => break,
+            Err(now) => word = now,
+        }
+    }
 }
 
 impl Class {
@@ -275,8 +303,7 @@ impl Edge {
                 }
             }
             step += 1;
-            // Acquire: pairs with `take_out`; a count that fell because links moved leads to the directory that says so.
-            if bucket[SLOTS].load(Ordering::Acquire) == 0 || step == class.buckets {
+            if passed(bucket, hash) == 0 || step == class.buckets {
                 return Found::Miss;
             }
         }
@@ -307,7 +334,7 @@ impl Edge {
                     return;
                 }
             }
-            bucket[SLOTS].fetch_add(1, Ordering::AcqRel);
+            count_passing(bucket, hash, true);
         }
         unreachable!("every run fits the largest class");
     }
@@ -325,12 +352,12 @@ impl Edge {
             for (slot, word) in bucket[..SLOTS].iter().enumerate() {
                 let link = word.load(Ordering::Relaxed);
                 if link != 0 && link >> (2 * ID_BITS) == tag(hash) && unpack(link).0 == run {
-                    self.take_out(class, home, i, slot);
+                    self.take_out(class, hash, i, slot);
                     self.len.fetch_sub(1, Ordering::Relaxed);
                     return true;
                 }
             }
-            if bucket[SLOTS].load(Ordering::Acquire) == 0 {
+            if passed(bucket, hash) == 0 {
                 break;
             }
         }
@@ -338,12 +365,12 @@ impl Edge {
     }
 
     /// Empties a slot, and counts its link out of the buckets that it had passed.
-    fn take_out(&self, class: Class, home: u32, bucket: u32, slot: usize) {
+    fn take_out(&self, class: Class, hash: u64, bucket: u32, slot: usize) {
         // Release, both: pair with the Acquire in `probe`.
         self.bucket(class, bucket)[slot].store(0, Ordering::Release);
-        let mut passed = home;
+        let mut passed = class.home(hash);
         while passed != bucket {
-            self.bucket(class, passed)[SLOTS].fetch_sub(1, Ordering::AcqRel);
+            count_passing(self.bucket(class, passed), hash, false);
             passed = class.after(passed, 1);
         }
     }
@@ -401,7 +428,7 @@ impl Edge {
         }
         turn();
         if injected(Fault::ClearedBeforePublished) {
-            moving.iter().for_each(|m| self.take_out(old, old.home(m.hash), m.bucket, m.slot as usize));
+            moving.iter().for_each(|m| self.take_out(old, m.hash, m.bucket, m.slot as usize));
         }
         at.changes += 1;
         at.moved = end;
@@ -413,7 +440,7 @@ impl Edge {
         self.directory.store(at.pack(), Ordering::Release);
         turn();
         if !injected(Fault::ClearedBeforePublished) {
-            moving.iter().for_each(|m| self.take_out(old, old.home(m.hash), m.bucket, m.slot as usize));
+            moving.iter().for_each(|m| self.take_out(old, m.hash, m.bucket, m.slot as usize));
         }
         turn();
         moving.clear();

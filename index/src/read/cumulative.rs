@@ -52,7 +52,7 @@ impl Survivors for Cumulative {
         self.ended.clear();
     }
 
-    fn enter(&mut self, s: &Stretch<'_>, _found: &mut Found) {
+    fn enter(&mut self, s: &Stretch<'_>, _found: &mut Found) -> bool {
         self.read(s);
         if s.depth == 0 {
             self.alive.extend(self.touched.iter().map(|&rank| (rank, (1 << TIERS) - 1)));
@@ -67,10 +67,7 @@ impl Survivors for Cumulative {
             }
             *tiers != 0
         });
-    }
-
-    fn none_left(&self) -> bool {
-        self.alive.is_empty()
+        !alive.is_empty()
     }
 
     fn finish(&mut self, depth: u32, _found: &mut Found) {

@@ -102,21 +102,25 @@ impl EachTier {
 
     /// The first run's holders, from bits in its header.
     #[inline]
-    fn first_header(&mut self, s: &Stretch<'_>, found: &mut Found) {
-        self.form = Form::Header;
-        self.bits = words(s);
-        if s.fields.ext != 0 {
-            self.first_beyond(s, found);
-        }
+    fn first_header(&mut self, s: &Stretch<'_>, found: &mut Found) -> bool {
+        let there = words(s);
+        (self.form, self.bits) = (Form::Header, there);
+        if s.fields.ext != 0 { self.first_beyond(s, found) } else { any(&there) }
     }
 
     /// The first run's holders that are not in its header. The keys come by cutoff, so partial holders come in the order of
     /// the answer.
     #[inline(never)]
-    fn first_beyond(&mut self, s: &Stretch<'_>, found: &mut Found) {
+    fn first_beyond(&mut self, s: &Stretch<'_>, found: &mut Found) -> bool {
         for page in s.shard.pages(s.fields) {
+            let words = || page.words.iter().map(|word| word.load(Ordering::Relaxed));
+            let mut beyond = words().skip(PAGE_WORDS);
+            if self.form == Form::Header && page.first_slot() == 0 && beyond.all(|word| word == 0) {
+                self.bits.iter_mut().zip(words()).for_each(|(bits, word)| *bits |= word);
+                continue;
+            }
             self.grow(s);
-            self.many.add_words(page.first_slot(), page.words.iter().map(|word| word.load(Ordering::Relaxed)));
+            self.many.add_words(page.first_slot(), words());
         }
         s.shard.each_keys(s.fields, |keys| {
             // Where many end inside a run, most of them do.
@@ -134,6 +138,7 @@ impl EachTier {
                 }
             }
         });
+        if self.form == Form::Header { any(&self.bits) } else { !self.many.is_empty() }
     }
 
     /// From now on any slot may be among the survivors.
@@ -152,22 +157,24 @@ impl EachTier {
 
     /// A run in set form after one whose survivors have bits in a header.
     #[inline]
-    fn next_header(&mut self, s: &Stretch<'_>, found: &mut Found) {
+    fn next_header(&mut self, s: &Stretch<'_>, found: &mut Found) -> bool {
         let there = words(s);
         let gone: [u64; PAGE_WORDS] = std::array::from_fn(|i| self.bits[i] & !there[i]);
-        if gone == [0; PAGE_WORDS] {
-            return;
+        if !any(&gone) {
+            return true;
         }
         if s.fields.ext != 0 {
             return self.next_beyond(s, gone, found);
         }
-        self.bits = std::array::from_fn(|i| self.bits[i] & there[i]);
+        let left = std::array::from_fn(|i| self.bits[i] & there[i]);
+        self.bits = left;
         found.add_header(s.depth, gone);
+        any(&left)
     }
 
     /// Looks for those survivors of whom the run's header has no bit.
     #[inline(never)]
-    fn next_beyond(&mut self, s: &Stretch<'_>, mut gone: [u64; PAGE_WORDS], found: &mut Found) {
+    fn next_beyond(&mut self, s: &Stretch<'_>, mut gone: [u64; PAGE_WORDS], found: &mut Found) -> bool {
         for page in s.shard.pages(s.fields).filter(|page| page.first_slot() == 0) {
             gone.iter_mut().zip(page.words).for_each(|(gone, word)| *gone &= !word.load(Ordering::Relaxed));
         }
@@ -187,6 +194,7 @@ impl EachTier {
         // The keys came by cutoff, so they are in order.
         found.extend(s.depth, partial);
         partial.clear();
+        any(bits)
     }
 
     /// A run with up to eight holders after one with more: whoever survives it is one of the few.
@@ -203,13 +211,13 @@ impl EachTier {
     }
 
     #[cold]
-    fn next_many(&mut self, s: &Stretch<'_>, found: &mut Found) {
+    fn next_many(&mut self, s: &Stretch<'_>, found: &mut Found) -> bool {
         let Self { many, covering, partial, .. } = self;
         covering.clear_as(many);
         add_full(s, covering);
         if many.is_within(covering) {
             // Everyone has all of it: no need to look at the others.
-            return;
+            return true;
         }
         // Each survivor counts once, also where a rumour names one twice: it is taken out of the set as it is met.
         s.shard.each_keys(s.fields, |keys| {
@@ -226,6 +234,7 @@ impl EachTier {
         // The keys came by cutoff, so they are in order.
         found.extend(s.depth, partial);
         partial.clear();
+        !many.is_empty()
     }
 
     /// A run with up to eight holders after one with more: whoever survives it is one of the few.
@@ -255,25 +264,17 @@ impl Survivors for EachTier {
     }
 
     #[inline(always)]
-    fn enter(&mut self, s: &Stretch<'_>, found: &mut Found) {
+    fn enter(&mut self, s: &Stretch<'_>, found: &mut Found) -> bool {
         match (self.form, s.fields.set_form()) {
-            (Form::Few, true) if s.depth == 0 => self.first_header(s, found),
+            (Form::Few, true) if s.depth == 0 => return self.first_header(s, found),
             (Form::Few, false) if s.depth == 0 => self.first_few(s, found),
             (Form::Few, _) => self.next_few(s, found),
-            (Form::Header, true) => self.next_header(s, found),
+            (Form::Header, true) => return self.next_header(s, found),
             (Form::Header, false) => self.header_to_few(s, found),
-            (Form::Many, true) => self.next_many(s, found),
+            (Form::Many, true) => return self.next_many(s, found),
             (Form::Many, false) => self.many_to_few(s, found),
         }
-    }
-
-    #[inline(always)]
-    fn none_left(&self) -> bool {
-        match self.form {
-            Form::Few => self.few_len == 0,
-            Form::Header => self.bits == [0; PAGE_WORDS],
-            Form::Many => self.many.is_empty(),
-        }
+        self.few_len > 0
     }
 
     #[inline(always)]
@@ -293,6 +294,11 @@ impl Survivors for EachTier {
     fn cut_off(&mut self, ended: usize, depth: u32, found: &mut Found) {
         found.clamp(ended, depth);
     }
+}
+
+#[inline]
+fn any(bits: &[u64; PAGE_WORDS]) -> bool {
+    bits.iter().fold(0, |any, word| any | word) != 0
 }
 
 /// Sets the bit of a slot, if a header has one of it.

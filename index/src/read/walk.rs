@@ -7,7 +7,8 @@
 //! What a run says is taken in before the run is confirmed, since most are: a restart forgets everything, and the last
 //! attempt's answer is cut off at the depth that was accepted.
 
-use crate::compare::common;
+use crate::alloc::GRANULE;
+use crate::compare::common_of;
 use crate::edge;
 use crate::layout::{Fields, Header, ROOT};
 use crate::prefetch::read_soon;
@@ -36,10 +37,8 @@ pub(crate) struct Stretch<'a> {
 pub(crate) trait Survivors {
     /// Forgets everything.
     fn begin(&mut self);
-    /// Keeps who has the whole stretch and puts the others where they end.
-    fn enter(&mut self, stretch: &Stretch<'_>, found: &mut Found);
-    /// Whether nobody is left.
-    fn none_left(&self) -> bool;
+    /// Keeps who has the whole stretch and puts the others where they end; whether anybody is left.
+    fn enter(&mut self, stretch: &Stretch<'_>, found: &mut Found) -> bool;
     /// Puts everyone who is left at this depth.
     fn finish(&mut self, depth: u32, found: &mut Found);
     /// How many have ended so far.
@@ -63,12 +62,7 @@ pub(crate) struct Walked {
 /// One copy for each kind of survivors, and all that most lookups need in one piece: what a lookup costs after another
 /// program has used the caches is the lines of its code.
 #[inline(never)]
-pub(crate) fn walk(
-    shard: &Shard,
-    query: &[ContentHash],
-    survivors: &mut impl Survivors,
-    found: &mut Found,
-) -> Walked {
+pub(crate) fn walk(shard: &Shard, query: &[ContentHash], survivors: &mut impl Survivors, found: &mut Found) -> Walked {
     let mut walk = Walk { shard, query, depth: 0, mark: 0, runs: 0 };
     for restarts in 0..RESTARTS_MAX {
         survivors.begin();
@@ -146,9 +140,11 @@ impl Walk<'_> {
                     read_soon(shard.header(f.next).version());
                 }
             }
-            let matched = common(rest, shard.arena.contents(f.base, f.len));
+            // With what is behind it, so that a short run is compared at once, too.
+            let matched = common_of(rest, shard.arena.contents(f.base, f.len + GRANULE), f.len);
+            let mut left = true;
             if matched > 0 {
-                survivors.enter(&Stretch { shard, header, fields: f, matched, depth: self.depth }, found);
+                left = survivors.enter(&Stretch { shard, header, fields: f, matched, depth: self.depth }, found);
             }
             // Hand over hand: the second is ordered by the Acquire load of this run's version.
             if !header.version().confirm(sight.seen) || last.is_some_and(|(last, seen)| !last.version().confirm(seen)) {
@@ -166,7 +162,7 @@ impl Walk<'_> {
             }
             self.depth += matched;
             self.mark = survivors.ended(found);
-            if survivors.none_left() {
+            if !left {
                 return true;
             }
             rest = rest.get(matched as usize..).unwrap_or_default();
