@@ -19,9 +19,11 @@ const RANKS: u32 = 8;
 const CLASSES: &[(&str, u64)] = &[
     ("first", CHAINS),
     ("join", CHAINS),
+    ("join-random", CHAINS),
     ("append", CHAINS * 4),
     ("remove", CHAINS),
     ("remove-one", CHAINS * BLOCKS / 2),
+    ("remove-one-random", CHAINS * BLOCKS / 2),
     ("lookup", CHAINS),
 ];
 
@@ -61,6 +63,13 @@ impl Bench {
         Self { index, lane, holders, chains: (0..CHAINS).map(chain).collect() }
     }
 
+    /// Chains that share nothing, under names that no other rank has.
+    fn rename(&mut self, rank: usize) {
+        self.chains = (0..CHAINS).map(|number| chain(number * 8)).collect();
+        let names = self.chains.iter_mut().flat_map(|chain| &mut chain.names);
+        names.for_each(|name| name.0 = mix(name.0, rank as u64));
+    }
+
     fn store_all(&mut self, rank: usize) {
         for chain in &self.chains {
             let store = Store { parent: None, names: &chain.names, contents: &chain.contents, kind: StoreKind::Copy };
@@ -84,11 +93,11 @@ impl Bench {
         }
     }
 
-    fn remove_all(&mut self, names_max: usize) {
+    fn remove_all(&mut self, rank: usize, names_max: usize) {
         for chain in &self.chains {
             let tail: Vec<EngineHash> = chain.names[BLOCKS as usize / 2..].iter().rev().copied().collect();
             for names in tail.chunks(names_max) {
-                let removed = self.lane.remove(self.holders[0], names);
+                let removed = self.lane.remove(self.holders[rank], names);
                 assert!(removed.is_ok(), "the rank is open");
             }
         }
@@ -119,15 +128,30 @@ fn main() -> ExitCode {
         }
         "first" => 0,
         "lookup" => RANKS as usize,
+        "join-random" | "remove-one-random" => 0,
         _ => 1,
     };
     (0..held).for_each(|rank| bench.store_all(rank));
+    let named = match class.as_str() {
+        "join-random" => 6,
+        "remove-one-random" => 2,
+        _ => 0,
+    };
+    for rank in 0..named {
+        bench.rename(rank);
+        bench.store_all(rank);
+    }
+    if class == "join-random" {
+        bench.rename(6);
+    }
     match class.as_str() {
         "first" => measured(&mut bench, |bench| bench.store_all(0)),
         "join" => measured(&mut bench, |bench| bench.store_all(1)),
+        "join-random" => measured(&mut bench, |bench| bench.store_all(6)),
         "append" => measured(&mut bench, Bench::append_all),
-        "remove" => measured(&mut bench, |bench| bench.remove_all(usize::MAX)),
-        "remove-one" => measured(&mut bench, |bench| bench.remove_all(1)),
+        "remove" => measured(&mut bench, |bench| bench.remove_all(0, usize::MAX)),
+        "remove-one" => measured(&mut bench, |bench| bench.remove_all(0, 1)),
+        "remove-one-random" => measured(&mut bench, |bench| bench.remove_all(1, 1)),
         "lookup" => measured(&mut bench, Bench::look_up_all),
         _ => {
             eprintln!("usage: instructions list | {}", CLASSES.iter().map(|c| c.0).collect::<Vec<_>>().join(" | "));

@@ -18,18 +18,27 @@ fn pair(lanes: u32, run_blocks_max: u32) -> Result<Pair, Difference> {
     Ok(pair)
 }
 
-/// The rank stores blocks of the one chain, which forks after the tenth for every fifth rank.
-fn store(pair: &mut Pair, rank: usize, blocks: u64) -> Result<(), Difference> {
-    let id = |b: u64| if b > 10 && rank.is_multiple_of(5) { 1_000 + b } else { b };
-    let names: Vec<_> = (1..=blocks).map(|b| EngineHash(id(b))).collect();
-    let contents: Vec<_> = (1..=blocks).map(|b| ContentHash(id(b))).collect();
+/// A block of the one chain, which forks after the tenth for every fifth rank.
+fn content(rank: usize, block: u64) -> u64 {
+    if block > 10 && rank.is_multiple_of(5) { 1_000 + block } else { block }
+}
+
+/// A rank's name of a block: every rank of so many has names of its own; with 0 none has.
+fn name(own: usize, rank: usize, block: u64) -> EngineHash {
+    let content = content(rank, block);
+    EngineHash(if own > 0 && rank % own == own - 1 { content + 10_000 * (rank as u64 + 1) } else { content })
+}
+
+/// The rank stores its first blocks.
+fn store(pair: &mut Pair, own: usize, rank: usize, blocks: u64) -> Result<(), Difference> {
+    let names: Vec<_> = (1..=blocks).map(|b| name(own, rank, b)).collect();
+    let contents: Vec<_> = (1..=blocks).map(|b| ContentHash(content(rank, b))).collect();
     pair.store(rank, Tier::Device, &copy(None, &names, &contents))?.map_err(|e| e.to_string())?;
     Ok(())
 }
 
-fn remove(pair: &mut Pair, rank: usize, block: u64) -> Result<(), Difference> {
-    let id = if block > 10 && rank.is_multiple_of(5) { 1_000 + block } else { block };
-    pair.remove(rank, Tier::Device, &[EngineHash(id)])?.map_err(|e| e.to_string())?;
+fn remove(pair: &mut Pair, own: usize, rank: usize, block: u64) -> Result<(), Difference> {
+    pair.remove(rank, Tier::Device, &[name(own, rank, block)])?.map_err(|e| e.to_string())?;
     Ok(())
 }
 
@@ -43,10 +52,10 @@ fn compare(pair: &mut Pair) -> Result<(), Difference> {
 }
 
 /// All ranks go down together, so that their keys pass each other; every so often one stores again or is cleared.
-fn play(holders: usize, lanes: u32, run_blocks_max: u32) -> Result<(), Difference> {
+fn play(own: usize, holders: usize, lanes: u32, run_blocks_max: u32) -> Result<(), Difference> {
     let mut pair = pair(lanes, run_blocks_max)?;
     for rank in 0..holders {
-        store(&mut pair, rank, BLOCKS - rank as u64 % 4)?;
+        store(&mut pair, own, rank, BLOCKS - rank as u64 % 4)?;
     }
     let mut left: Vec<u64> = (0..holders).map(|rank| BLOCKS - rank as u64 % 4).collect();
     let mut step = 0;
@@ -56,13 +65,13 @@ fn play(holders: usize, lanes: u32, run_blocks_max: u32) -> Result<(), Differenc
             // Some hurry, some wait.
             for _ in 0..(rank + step) % 3 {
                 if *left > 0 {
-                    remove(&mut pair, rank, *left)?;
+                    remove(&mut pair, own, rank, *left)?;
                     *left -= 1;
                 }
             }
             if step % 97 == 0 {
                 *left = (*left + 5).min(BLOCKS);
-                store(&mut pair, rank, *left)?;
+                store(&mut pair, own, rank, *left)?;
             }
             if step % 131 == 0 {
                 pair.clear(rank, None)?;
@@ -71,8 +80,8 @@ fn play(holders: usize, lanes: u32, run_blocks_max: u32) -> Result<(), Differenc
             if step % 61 == 0 && *left > 3 {
                 // A name from the middle: the one after it is not the expected one.
                 let middle = *left / 2;
-                remove(&mut pair, rank, middle)?;
-                store(&mut pair, rank, *left)?;
+                remove(&mut pair, own, rank, middle)?;
+                store(&mut pair, own, rank, *left)?;
             }
             if step % 7 == 0 {
                 compare(&mut pair)?;
@@ -86,12 +95,58 @@ fn play(holders: usize, lanes: u32, run_blocks_max: u32) -> Result<(), Differenc
     pair.finish()
 }
 
-#[test]
-fn tails_removed_name_by_name_equal_the_oracle() -> Result<(), Difference> {
+fn tails_removed_name_by_name(own: usize) -> Result<(), Difference> {
     for holders in [1, 2, 7, 9, 12, 40] {
         for (lanes, run_blocks_max) in [(1, 512), (2, 512), (2, 3), (1, 1)] {
-            play(holders, lanes, run_blocks_max).map_err(|e| format!("{holders} holders, {lanes} lanes: {e}"))?;
+            play(own, holders, lanes, run_blocks_max).map_err(|e| format!("{holders} holders, {lanes} lanes: {e}"))?;
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn shared_names_equal_the_oracle() -> Result<(), Difference> {
+    tails_removed_name_by_name(0)
+}
+
+#[test]
+fn names_of_each_rank_equal_the_oracle() -> Result<(), Difference> {
+    tails_removed_name_by_name(1)
+}
+
+#[test]
+fn names_of_every_third_rank_equal_the_oracle() -> Result<(), Difference> {
+    tails_removed_name_by_name(3)
+}
+
+/// A rank that has a chain under names of its own behind blocks that have its canonical ones, which others share: each name
+/// finds the next one, from the one kind to the other.
+#[test]
+fn names_of_both_kinds_in_one_chain_equal_the_oracle() -> Result<(), Difference> {
+    for run_blocks_max in [512, 3] {
+        let mut pair = pair(1, run_blocks_max)?;
+        for round in 0..3 {
+            store(&mut pair, 0, 1, 30)?;
+            for rank in [2, 3] {
+                store(&mut pair, 0, rank, 12)?;
+                let names: Vec<_> = (13..=30).map(|b| name(1, rank, b)).collect();
+                let contents: Vec<_> = (13..=30).map(|b| ContentHash(content(rank, b))).collect();
+                let stored = copy(Some(name(0, rank, 12)), &names, &contents);
+                pair.store(rank, Tier::Device, &stored)?.map_err(|e| e.to_string())?;
+            }
+            for block in (1..=30).rev() {
+                for rank in [2, 3] {
+                    remove(&mut pair, usize::from(block > 12), rank, block)?;
+                    pair.compare_names(rank)?;
+                }
+                compare(&mut pair)?;
+                if round == 1 && block % 4 == 0 {
+                    remove(&mut pair, 0, 1, block + 4 - 4 * u64::from(block > 26))?;
+                }
+            }
+            (0..RANKS).try_for_each(|rank| pair.clear(rank, None).map(|_| ()))?;
+        }
+        pair.finish()?;
     }
     Ok(())
 }

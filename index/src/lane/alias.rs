@@ -129,49 +129,64 @@ impl Aliases {
         if alias.is_multiple_of(PLACES) { self.granule(alias).before } else { alias - 1 }
     }
 
-    /// Gives a holder's name at a position a place: after `latest`, if that is the holder's name of the position before.
+    /// About the alias that is so many names below another one, at most as many as a granule has; a rumour. Asks for the names
+    /// of a granule that comes soon.
     #[inline]
-    pub fn append(&mut self, latest: u32, holder: u32, position: u32, name: u64) -> u32 {
-        self.names_live += 1;
-        let (place, granule) = (latest % PLACES, &mut self.granules[(latest / PLACES) as usize]);
+    pub fn further_below(&self, alias: u32, names: u32) -> u32 {
+        debug_assert!(names < PLACES);
+        let place = alias % PLACES;
+        if place >= names {
+            return alias - names;
+        }
+        let before = self.granule(alias).before;
+        read_soon(self.granule(before));
+        before.saturating_sub(names - place - 1)
+    }
+
+    /// Places for a holder's names at positions from this one on, as many as are next to one another: behind `latest`, if that
+    /// is the holder's name of the position before, else in a new granule. The names are written, but not live before
+    /// `close` says how many of them are. The first place, and how many.
+    #[inline]
+    pub fn open(
+        &mut self,
+        latest: u32,
+        holder: u32,
+        position: u32,
+        names: impl ExactSizeIterator<Item = u64>,
+    ) -> (u32, usize) {
+        let (place, granule) = (latest % PLACES, &self.granules[(latest / PLACES) as usize]);
         // The holder's, the latest place live and none behind it, and the position the next one.
         let goes_on = place + 1 < PLACES
             && granule.holder >> 8 == holder
             && (granule.holder & 0xff) >> place == 1
             && granule.first + place + 1 == position;
-        let alias = if goes_on {
-            granule.holder |= 2 << place;
+        let first = if goes_on {
             latest + 1
         } else {
-            self.begin(Granule { first: position, before: latest, holder: holder << 8 | 1 })
+            let number = self.take();
+            self.granules[number as usize] = Granule { first: position, before: latest, holder: holder << 8 };
+            number * PLACES
         };
-        self.names[alias as usize] = name;
-        alias
+        let count = names.len().min((PLACES - first % PLACES) as usize);
+        for (word, name) in self.names[first as usize..][..count].iter_mut().zip(names) {
+            *word = name;
+        }
+        (first, count)
     }
 
-    /// Writes a name behind one of the position before, in a granule that `append` went on in: nothing stands behind that. It
-    /// is not live before `enliven`.
-    #[inline(always)]
-    pub fn write_behind(&mut self, alias: u32, name: u64) {
-        debug_assert!(!alias.is_multiple_of(PLACES));
-        self.names[alias as usize] = name;
-    }
-
-    /// Makes the last `count` names up to an alias live, which were written behind a live one of their granule.
+    /// Makes `count` names live from the first place on that was opened last; gives a granule back that was opened in vain.
     #[inline]
-    pub fn enliven(&mut self, latest: u32, count: u32) {
+    pub fn close(&mut self, first: u32, count: u32) {
         self.names_live += count as usize;
-        let granule = &mut self.granules[(latest / PLACES) as usize];
-        let places = ((1 << count) - 1) << (latest % PLACES + 1 - count);
-        debug_assert!(granule.holder & places == 0 && granule.holder & places >> 1 != 0 || count == 0);
+        let number = (first / PLACES) as usize;
+        let granule = &mut self.granules[number];
+        let places = ((1 << count) - 1) << (first % PLACES);
+        debug_assert!(granule.holder & places == 0);
         granule.holder |= places;
-    }
-
-    /// The first place of a new granule.
-    fn begin(&mut self, granule: Granule) -> u32 {
-        let number = self.take();
-        self.granules[number as usize] = granule;
-        number * PLACES
+        if granule.holder & 0xff == 0 {
+            *granule = Granule::EMPTY;
+            self.give(number);
+        }
     }
 
     /// Takes a live name out.
@@ -289,6 +304,14 @@ mod tests {
     use super::{Aliases, PLACES};
     use crate::place::Site;
 
+    /// One name after another one.
+    fn append(aliases: &mut Aliases, latest: u32, holder: u32, position: u32, name: u64) -> u32 {
+        let (place, count) = aliases.open(latest, holder, position, [name].into_iter());
+        assert_eq!(count, 1);
+        aliases.close(place, 1);
+        place
+    }
+
     #[test]
     fn a_stretch_shares_granules_and_freed_ones_are_taken_again() {
         let mut aliases = Aliases::new(8_000, &mut Site::default()).unwrap();
@@ -296,7 +319,7 @@ mod tests {
             let mut latest = 0;
             (0..20)
                 .map(|i| {
-                    latest = aliases.append(latest, holder, from + i, u64::from(from + i));
+                    latest = append(aliases, latest, holder, from + i, u64::from(from + i));
                     latest
                 })
                 .collect::<Vec<_>>()
@@ -319,41 +342,63 @@ mod tests {
         assert_eq!((aliases.live, aliases.known, aliases.free.len(), aliases.groups.len()), (0, 1, 0, 0));
     }
 
-    /// Names written behind a live one are live together, and a later name goes on where they end.
+    /// What was opened is live as far as it was closed, and a later name goes on where that ends.
     #[test]
-    fn names_written_behind_are_live_together() {
-        for count in 0..PLACES {
+    fn names_opened_together_are_live_as_far_as_they_are_closed() {
+        for (before, count, closed) in
+            (1..PLACES).flat_map(|b| (1..12).flat_map(move |c| (0..=c).map(move |n| (b, c, n))))
+        {
             let mut aliases = Aliases::new(8_000, &mut Site::default()).unwrap();
-            let first = aliases.append(0, 9, 40, 100);
-            (1..=count).for_each(|i| aliases.write_behind(first + i, u64::from(100 + i)));
-            aliases.enliven(first + count, count);
-            assert_eq!((aliases.len(), aliases.of(9).count()), (1 + count as usize, 1 + count as usize));
-            let next = aliases.append(first + count, 9, 41 + count, 7);
-            assert_eq!(next / PLACES == first / PLACES, count + 1 < PLACES);
-            assert_eq!((aliases.position(next), aliases.below(next)), (41 + count, first + count));
+            let mut latest = 0;
+            (0..before).for_each(|i| latest = append(&mut aliases, latest, 9, 40 + i, u64::from(100 + i)));
+            let names = (0..count).map(|i| u64::from(100 + before + i));
+            let (first, room) = aliases.open(latest, 9, 40 + before, names.collect::<Vec<_>>().into_iter());
+            assert_eq!((first, room as u32), (latest + 1, count.min(PLACES - before)));
+            let closed = closed.min(room as u32);
+            aliases.close(first, closed);
+            assert_eq!((aliases.len() as u32, aliases.of(9).count() as u32), (before + closed, before + closed));
+            latest += closed;
+            let next = append(&mut aliases, latest, 9, 40 + before + closed, 7);
+            assert_eq!(next / PLACES == latest / PLACES, before + closed < PLACES);
+            assert_eq!((aliases.position(next), aliases.below(next)), (40 + before + closed, latest));
             let all: Vec<_> = aliases.of(9).map(|(alias, _)| alias).collect();
             aliases.remove_all(&all);
             assert_eq!((aliases.live, aliases.len(), aliases.known), (0, 0, 1));
         }
     }
 
+    /// A granule that was opened in vain is free again, also where others are in use.
+    #[test]
+    fn what_is_opened_in_vain_goes_back() {
+        let mut aliases = Aliases::new(8_000, &mut Site::default()).unwrap();
+        let kept = append(&mut aliases, 0, 1, 50, 1);
+        for _ in 0..3 {
+            let (first, room) = aliases.open(kept, 2, 51, [1; 20].into_iter());
+            assert_eq!((first / PLACES, room), (kept / PLACES + 1, PLACES as usize));
+            assert_eq!((aliases.holder(first), aliases.name(first + 1), aliases.is_live(first, 2)), (2, 1, false));
+            aliases.close(first, 0);
+            assert_eq!((aliases.live, aliases.len(), aliases.holder_of(first / PLACES)), (1, 1, None));
+        }
+        assert_eq!(append(&mut aliases, kept, 3, 60, 1) / PLACES, kept / PLACES + 1);
+    }
+
     /// Another name of the same position, a gap, another holder, a dead name: each begins a granule.
     #[test]
     fn only_the_next_position_of_the_holder_goes_on() {
         let mut aliases = Aliases::new(8_000, &mut Site::default()).unwrap();
-        let a = aliases.append(0, 1, 50, 1);
-        let twin = aliases.append(a, 1, 50, 2);
-        let gap = aliases.append(a, 1, 52, 3);
-        let other = aliases.append(a, 2, 51, 4);
-        let next = aliases.append(a, 1, 51, 5);
+        let a = append(&mut aliases, 0, 1, 50, 1);
+        let twin = append(&mut aliases, a, 1, 50, 2);
+        let gap = append(&mut aliases, a, 1, 52, 3);
+        let other = append(&mut aliases, a, 2, 51, 4);
+        let next = append(&mut aliases, a, 1, 51, 5);
         assert_eq!(next, a + 1);
-        let fork = aliases.append(a, 1, 51, 6);
+        let fork = append(&mut aliases, a, 1, 51, 6);
         aliases.remove(next);
-        let again = aliases.append(a, 1, 51, 7);
+        let again = append(&mut aliases, a, 1, 51, 7);
         assert_eq!(again, next);
         let granules = [a, twin, gap, other, fork].map(|alias| alias / PLACES);
         assert!((1..5).all(|i| !granules[..i].contains(&granules[i])), "{granules:?}");
         aliases.remove(a);
-        assert_ne!(aliases.append(a, 1, 51, 8) / PLACES, a / PLACES);
+        assert_ne!(append(&mut aliases, a, 1, 51, 8) / PLACES, a / PLACES);
     }
 }

@@ -153,12 +153,13 @@ impl<'a> Work<'a> {
         Ok(count as u32 - 1)
     }
 
-    /// Drops `count` positions from `top` downwards, which the holder has and which may lie in several runs.
+    /// Drops `count` positions from `top` downwards, which the holder has under private names and which may lie in several runs.
     fn drop_down(&mut self, mut top: u32, mut count: u32) -> Result<(), IndexError> {
         while count > 0 {
             let (held, offset) = self.lock_cover(top);
             let more = offset.min(count - 1);
             let survey = self.survey(&held);
+            self.me().below_alias_run = if more < offset { held.run } else { 0 };
             self.drop_range(held, survey, offset - more, offset)?;
             top -= more + 1;
             count -= more + 1;

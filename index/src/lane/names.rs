@@ -62,19 +62,8 @@ struct Appending<'a> {
     holder: u32,
     latest: u32,
     position: u32,
-    /// Names up to the latest one that are not live yet.
-    behind: u32,
-    /// Places behind the latest name that are free for the next positions.
-    left: u32,
-}
-
-impl Appending<'_> {
-    /// What was appended is live from now on.
-    #[inline]
-    fn finish(&mut self) {
-        self.slots.aliases.enliven(self.latest, self.behind);
-        self.behind = 0;
-    }
+    /// The first of the places opened last.
+    opened: u32,
 }
 
 impl Keys for Appending<'_> {
@@ -98,19 +87,18 @@ impl Keys for Appending<'_> {
 
 impl Append for Appending<'_> {
     #[inline(always)]
-    fn append(&mut self, name: u64) -> u32 {
-        if self.left > 0 {
-            self.left -= 1;
-            self.behind += 1;
-            self.latest += 1;
-            self.slots.aliases.write_behind(self.latest, name);
-        } else {
-            self.finish();
-            self.latest = self.slots.aliases.append(self.latest, self.holder, self.position, name);
-            self.left = PLACES - 1 - self.latest % PLACES;
+    fn open(&mut self, names: impl ExactSizeIterator<Item = u64>) -> (u32, usize) {
+        let (first, count) = self.slots.aliases.open(self.latest, self.holder, self.position, names);
+        self.opened = first;
+        (first | ALIAS, count)
+    }
+    #[inline(always)]
+    fn close(&mut self, count: usize) {
+        self.slots.aliases.close(self.opened, count as u32);
+        if count > 0 {
+            self.latest = self.opened + count as u32 - 1;
+            self.position += count as u32;
         }
-        self.position += 1;
-        self.latest | ALIAS
     }
 }
 
@@ -131,8 +119,9 @@ impl LaneNames {
 
     /// Asks for the lines of names, to be looked at soon.
     #[inline]
-    pub fn expect_all(&self, arena: &Arena, names: &[EngineHash]) {
-        self.map.expect_all(&self.slots(arena), names.iter().map(|n| n.0));
+    pub fn expect_all(&mut self, arena: &Arena, names: &[EngineHash]) {
+        let slots = Slots { arena, aliases: &self.aliases, key: self.key };
+        self.map.expect_all(&slots, names.iter().map(|n| n.0));
     }
 
     /// A position that probably has this name: nothing but the map's line is read.
@@ -224,10 +213,9 @@ impl LaneNames {
         elsewhere: impl Fn(u32) -> bool,
     ) -> u32 {
         let slots = Slots { arena, aliases: &mut self.aliases, key: self.key };
-        let mut appending = Appending { slots, holder, latest: of.latest_alias, position: from, behind: 0, left: 0 };
+        let mut appending = Appending { slots, holder, latest: of.latest_alias, position: from, opened: 0 };
         let names = names.iter().map(|n| n.0);
         let taken = self.map.insert_private(&mut appending, names, holder, elsewhere);
-        appending.finish();
         of.latest_alias = appending.latest;
         of.private_len += u64::from(taken);
         taken
@@ -252,14 +240,20 @@ impl LaneNames {
         Some(position)
     }
 
+    /// The alias of a holder's private name, if it is the one expected below the last removal.
+    #[inline]
+    pub fn expected_alias(&self, holder: u32, of: &HolderNames, name: u64) -> Option<u32> {
+        let below = of.below_alias;
+        let expected = self.aliases.is_live(below, holder) && self.aliases.name(below) == name;
+        expected.then_some(below)
+    }
+
     /// The alias of a holder's private name, which is expected below the last removal.
     pub fn alias_of(&self, arena: &Arena, holder: u32, of: &HolderNames, name: u64) -> Option<u32> {
         if of.private_len == 0 {
             return None;
         }
-        let below = of.below_alias;
-        let expected = self.aliases.is_live(below, holder) && self.aliases.name(below) == name;
-        if expected { Some(below) } else { self.alias(arena, holder, name) }
+        self.expected_alias(holder, of, name).or_else(|| self.alias(arena, holder, name))
     }
 
     /// Where a live alias stands.
@@ -303,6 +297,18 @@ impl LaneNames {
         // Read before the granule is given back.
         of.below_alias = self.aliases.below(last);
         self.aliases.remove_all(aliases);
+    }
+
+    /// Forgets one private name of a holder; expects the one below it next, and asks for the map's line of the one that is so
+    /// many names further down.
+    #[inline]
+    pub fn remove_alias(&mut self, arena: &Arena, of: &mut HolderNames, alias: u32, name: u64, ahead: u32) {
+        // Read before the granule is given back.
+        of.below_alias = self.aliases.below(alias);
+        let further = self.aliases.further_below(of.below_alias, ahead);
+        self.expect(arena, self.aliases.name(further));
+        of.private_len -= 1;
+        self.unmap(arena, alias, name);
     }
 
     /// Asks for the place where the next removal of a private name is expected.
@@ -424,6 +430,8 @@ pub(crate) struct HolderNames {
     pub latest_alias: u32,
     /// The private name below the last one removed; a rumour.
     pub below_alias: u32,
+    /// The run that it stands in, as far as that was known; 0 when not.
+    pub below_alias_run: u32,
     /// Names of a position beyond its default one: position -> how many.
     pub twins: IntMap<u32, u32>,
     /// Stores of a name beyond the first: name -> how many.
@@ -446,6 +454,7 @@ impl HolderNames {
             private_len: 0,
             latest_alias: 0,
             below_alias: 0,
+            below_alias_run: 0,
             twins: IntMap::with_hasher(key),
             copies: IntMap::with_hasher(key),
             held: 0,
@@ -471,7 +480,13 @@ impl HolderNames {
     /// Whether every name is the only one of its position, canonical, and stored once.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        self.private_len == 0 && self.twins.is_empty() && self.copies.is_empty()
+        self.private_len == 0 && self.is_regular()
+    }
+
+    /// Whether every name is the only one of its position, and stored once.
+    #[inline]
+    pub fn is_regular(&self) -> bool {
+        self.twins.is_empty() && self.copies.is_empty()
     }
 
     /// Whether any exception is kept in a map.

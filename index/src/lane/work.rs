@@ -156,7 +156,7 @@ impl<'a> Work<'a> {
     /// Asks for the map's lines of names that are likely to get a slot: where a holder has names of its own, a new one is new
     /// to the map, too. The lines arrive while the place of the blocks is looked for.
     #[inline]
-    pub fn expect_names(&self, names: &[EngineHash]) {
+    pub fn expect_names(&mut self, names: &[EngineHash]) {
         if self.holders[self.tier.index()].private_len > 0 {
             self.canonical.expect_all(&self.shard.arena, &names[..names.len().min(NAMES_EXPECTED)]);
         }

@@ -40,21 +40,20 @@ impl LaneMap {
             let count = names.len().min(BATCH);
             self.make_room(keys, count);
             self.plan(keys, names.by_ref().take(count).map(|name| (name, 0)));
-            for j in 0..count {
-                self.ask_ahead(j + AHEAD, count);
-                let Planned { name, home, raw, .. } = self.plan[j % BATCH];
-                let (home, canonical) = (home as usize, tag(raw, 0));
-                let line = &mut self.lines[home];
-                if let Some(k) = line.free_for_new(canonical, tag(raw, salt)) {
-                    line.set(k, canonical, from + taken, 0);
-                    self.len += 1;
-                } else if self.is_there(keys, name, owner, home, raw) {
-                    return taken;
-                } else {
-                    self.put(keys, home, canonical, from + taken);
+            let mut at = 0;
+            while at < count {
+                at += self.insert_new(at, count, count, salt, 0, from + taken + at as u32);
+                if at == count {
+                    break;
                 }
-                taken += 1;
+                let Planned { name, home, raw, .. } = self.plan[at % BATCH];
+                if self.is_there(keys, name, owner, home as usize, raw) {
+                    return taken + at as u32;
+                }
+                self.put(keys, home as usize, tag(raw, 0), from + taken + at as u32);
+                at += 1;
             }
+            taken += count as u32;
         }
         taken
     }
@@ -70,8 +69,31 @@ impl LaneMap {
         1
     }
 
-    /// Whether a name has a slot, everybody's or the owner's.
+    /// Maps planned names from number `at` up to `end` to slots from `slot` on, as long as each is surely new and finds room at
+    /// home: one look at one line. How many. Their tags get `mixed`, and `salt` is the owner's.
     #[inline(always)]
+    fn insert_new(&mut self, at: usize, end: usize, planned: usize, salt: u16, mixed: u16, slot: u32) -> usize {
+        let (lines, plan) = (&mut self.lines[..], &self.plan);
+        let mut j = at;
+        while j < end {
+            if j + AHEAD < planned {
+                let home = plan[(j + AHEAD) % BATCH].home as usize;
+                if lines[home].passed() > 0 {
+                    read_soon(&lines[home + 1]);
+                }
+            }
+            let Planned { home, raw, .. } = plan[j % BATCH];
+            let line = &mut lines[home as usize];
+            let Some(k) = line.free_for_new(tag(raw, 0), tag(raw, salt)) else { break };
+            line.set(k, tag(raw, mixed), slot + (j - at) as u32, 0);
+            j += 1;
+        }
+        self.len += j - at;
+        j - at
+    }
+
+    /// Whether a name has a slot, everybody's or the owner's.
+    #[inline(never)]
     fn is_there(&self, keys: &impl Keys, name: u64, owner: u32, home: usize, raw: u16) -> bool {
         if owner == EVERYBODY {
             return self.find_from(keys, name, EVERYBODY, home, tag(raw, 0)).is_some();
@@ -95,24 +117,30 @@ impl LaneMap {
             let count = names.len().min(BATCH);
             self.make_room(keys, count);
             self.plan(keys, names.by_ref().take(count).map(|name| (name, 0)));
-            for j in 0..count {
-                self.ask_ahead(j + AHEAD, count);
-                let Planned { name, home, raw, .. } = self.plan[j % BATCH];
-                let (home, own) = (home as usize, tag(raw, salt));
-                let line = &mut self.lines[home];
-                if let Some(k) = line.free_for_new(tag(raw, 0), own) {
-                    line.set(k, own, keys.append(name), 0);
-                    self.len += 1;
-                } else {
-                    let (canonical, private) = self.find_both(keys, name, owner, home, raw);
-                    if private.is_some() || canonical.is_some_and(&elsewhere) {
-                        return taken;
+            let mut begin = 0;
+            while begin < count {
+                let (slot, room) = keys.open(self.plan[begin..count].iter().map(|planned| planned.name));
+                let (mut at, end) = (begin, begin + room);
+                while at < end {
+                    let slot = slot + (at - begin) as u32;
+                    let new = self.insert_new(at, end, count, salt, salt, slot);
+                    at += new;
+                    if at == end {
+                        break;
                     }
-                    let slot = keys.append(name);
-                    self.put(keys, home, own, slot);
+                    let Planned { name, home, raw, .. } = self.plan[at % BATCH];
+                    let (canonical, private) = self.find_both(keys, name, owner, home as usize, raw);
+                    if private.is_some() || canonical.is_some_and(&elsewhere) {
+                        keys.close(at - begin);
+                        return taken + at as u32;
+                    }
+                    self.put(keys, home as usize, tag(raw, salt), slot + new as u32);
+                    at += 1;
                 }
-                taken += 1;
+                keys.close(room);
+                begin = end;
             }
+            taken += count as u32;
         }
         taken
     }
@@ -165,9 +193,20 @@ impl LaneMap {
         }
     }
 
+    /// Asks for the lines of up to so many names as a batch has, to be looked at soon. If they are the next batch, what was
+    /// worked out here is not worked out again.
+    #[inline]
+    pub fn expect_all(&mut self, keys: &impl Keys, names: impl Iterator<Item = u64>) {
+        self.plan(keys, names.take(BATCH).map(|name| (name, 0)));
+    }
+
     /// Works out the homes of a batch and asks for their lines. They stay right until the map's layout moves.
     #[inline(always)]
     fn plan(&mut self, keys: &impl Keys, names: impl Iterator<Item = (u64, u32)>) {
+        if self.planned_in != self.homes {
+            self.planned_in = self.homes;
+            self.planned = 0;
+        }
         if self.homes.sweeping() {
             self.plan_by(keys, names, Homes::place_swept);
         } else {
@@ -183,21 +222,17 @@ impl LaneMap {
         place: impl Fn(&Homes, u64) -> (usize, u16),
     ) {
         let (homes, lines) = (self.homes, &self.lines[..]);
+        let mut count = 0;
         for (planned, (name, slot)) in self.plan.iter_mut().zip(names) {
-            let (home, raw) = place(&homes, keys.hash(name));
-            *planned = Planned { name, home: home as u32, raw, slot };
-            read_soon(&lines[home]);
-        }
-    }
-
-    /// Second stage of a planned name, whose home line is here: the line after a home that was passed.
-    #[inline(always)]
-    fn ask_ahead(&self, j: usize, count: usize) {
-        if j < count {
-            let home = self.plan[j % BATCH].home as usize;
-            if self.lines[home].passed() > 0 {
-                read_soon(&self.lines[home + 1]);
+            if count < self.planned && planned.name == name {
+                planned.slot = slot;
+            } else {
+                let (home, raw) = place(&homes, keys.hash(name));
+                *planned = Planned { name, home: home as u32, raw, slot };
+                read_soon(&lines[home]);
             }
+            count += 1;
         }
+        self.planned = self.planned.max(count);
     }
 }

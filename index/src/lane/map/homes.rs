@@ -90,7 +90,7 @@ pub(crate) fn tag(raw: u16, salt: u16) -> u16 {
 }
 
 /// The layout, or two of them while a sweep runs.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Homes {
     pub new: Layout,
     pub old: Layout,

@@ -53,10 +53,13 @@ pub(crate) trait Keys {
     fn ask(&self, slot: u32);
 }
 
-/// Keys that make a new slot for a name.
+/// Keys that make new slots for names.
 pub(crate) trait Append: Keys {
-    /// A slot for the next name.
-    fn append(&mut self, name: u64) -> u32;
+    /// Slots for the next names, as far as they are next to one another: the first one, and how many, at least one. From now on
+    /// `name` and `owner` tell of them.
+    fn open(&mut self, names: impl ExactSizeIterator<Item = u64>) -> (u32, usize);
+    /// The first `count` of the slots opened last are taken, the others were not.
+    fn close(&mut self, count: usize);
 }
 
 /// Two owners' equal names share a home but seldom a tag.
@@ -80,6 +83,9 @@ pub(crate) struct LaneMap {
     /// Entries that found no room near their home.
     crowd: Crowd,
     plan: Box<[Planned; BATCH]>,
+    /// Names of the plan, worked out for these homes.
+    planned: usize,
+    planned_in: Homes,
 }
 
 impl LaneMap {
@@ -96,6 +102,8 @@ impl LaneMap {
             touched: LINES_MIN + REACH,
             crowd: Crowd::new(),
             plan: Box::new([Planned::default(); BATCH]),
+            planned: 0,
+            planned_in: Homes::of(Layout::first(LINES_MIN)),
         })
     }
 
@@ -113,17 +121,6 @@ impl LaneMap {
     #[inline]
     pub fn expect(&self, keys: &impl Keys, name: u64) {
         read_soon(&self.lines[self.homes.place(keys.hash(name)).0]);
-    }
-
-    /// The same for several names.
-    #[inline]
-    pub fn expect_all(&self, keys: &impl Keys, names: impl Iterator<Item = u64>) {
-        let (homes, lines) = (self.homes, &self.lines[..]);
-        if homes.sweeping() {
-            names.for_each(|name| read_soon(&lines[homes.place_swept(keys.hash(name)).0]));
-        } else {
-            names.for_each(|name| read_soon(&lines[homes.place_still(keys.hash(name)).0]));
-        }
     }
 
     /// What probably is an owner's name, by the tag in its home line alone: reads no name.
