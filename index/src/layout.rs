@@ -37,7 +37,7 @@ pub(crate) const ROOT: u32 = 0;
 /// Words of a header.
 const HEADER: usize = 8;
 /// Words of a holder block.
-const BLOCK: usize = 16;
+pub(crate) const BLOCK: usize = 16;
 /// Holder words of a header.
 pub(crate) const PAGE_WORDS: usize = 4;
 /// Slots with a bit in a header in set form.
@@ -202,7 +202,7 @@ pub(crate) struct Block<'a>(&'a [AtomicU64; BLOCK]);
 impl<'a> Block<'a> {
     /// All words.
     #[inline]
-    pub fn words(self) -> &'a [AtomicU64] {
+    pub fn words(self) -> &'a [AtomicU64; BLOCK] {
         self.0
     }
     /// Of a crowd's root: the trees by cutoff and by slot.

@@ -12,7 +12,7 @@
 
 use super::change::store_half;
 use super::of_cut_key;
-use crate::layout::{Arena, Block, Entry, half};
+use crate::layout::{Arena, BLOCK, Block, Entry, half};
 use crate::prefetch::read_soon;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -53,7 +53,8 @@ impl Blocks {
     }
 }
 
-fn words(arena: &Arena, id: u32) -> &[AtomicU64] {
+#[inline]
+fn words(arena: &Arena, id: u32) -> &[AtomicU64; BLOCK] {
     let block: Block<'_> = arena.block(id);
     block.words()
 }
@@ -70,13 +71,14 @@ fn set_head(node: &[AtomicU64], count: usize, height: usize) {
     node[0].store((count | height << 8) as u64, Ordering::Relaxed);
 }
 
-/// The keys of a leaf, those beyond its count left at 0.
+/// The keys of a leaf; what is beyond its count is worth nothing. All words are read, as a loop that ends at any number of
+/// them costs more.
 #[inline]
-fn keys(node: &[AtomicU64], count: usize) -> [u32; KEYS] {
+fn keys(node: &[AtomicU64; BLOCK]) -> [u32; KEYS] {
     let mut keys = [0; KEYS];
-    for (i, word) in node[1..].iter().take(count.div_ceil(2)).enumerate() {
+    for (two, word) in keys.as_chunks_mut().0.iter_mut().zip(&node[1..]) {
         let word = word.load(Ordering::Relaxed);
-        (keys[2 * i], keys[2 * i + 1]) = (word as u32, (word >> 32) as u32);
+        *two = [word as u32, (word >> 32) as u32];
     }
     keys
 }
@@ -173,7 +175,7 @@ fn insert_in(arena: &Arena, id: u32, key: u32, spare: &mut Blocks) -> Option<(u3
     let (count, height) = head(node);
     if height == 0 {
         let mut all = [0; KEYS + 1];
-        all[..KEYS].copy_from_slice(&keys(node, count));
+        all[..KEYS].copy_from_slice(&keys(node));
         let at = all[..count].partition_point(|&k| k < key);
         debug_assert!(at == count || all[at] != key, "an inserted key is absent");
         all.copy_within(at..count, at + 1);
@@ -230,7 +232,7 @@ fn remove_in(arena: &Arena, id: u32, key: u32, freed: &mut Blocks) -> usize {
     let node = words(arena, id);
     let (count, height) = head(node);
     if height == 0 {
-        let mut all = keys(node, count);
+        let mut all = keys(node);
         let at = all[..count].partition_point(|&k| k < key);
         debug_assert!(at < count && all[at] == key, "a removed key is there");
         all.copy_within(at + 1..count, at);
@@ -265,7 +267,7 @@ fn joined(arena: &Arena, all: &Children, right: usize) -> bool {
         return false;
     }
     if height == 0 {
-        let (mut keys_a, keys_b) = (keys(a, in_a), keys(b, in_b));
+        let (mut keys_a, keys_b) = (keys(a), keys(b));
         keys_a[in_a..in_a + in_b].copy_from_slice(&keys_b[..in_b]);
         put_keys(a, in_a, &keys_a[..in_a + in_b]);
     } else {
@@ -283,7 +285,7 @@ pub(crate) fn exchange(arena: &Arena, root: u32, old: u32, new: u32) {
     let node = words(arena, root);
     let (count, height) = head(node);
     debug_assert!(height == 0, "keys are exchanged in a leaf alone");
-    let mut all = keys(node, count);
+    let mut all = keys(node);
     let Some(at) = all[..count].iter().position(|&k| k == old) else { return };
     all[at] = new;
     all[..count].sort_unstable();
@@ -323,7 +325,7 @@ pub(super) fn change_leaf(arena: &Arena, root: u32, old: Option<u8>, new: Option
     let (mut count, height) = head(node);
     debug_assert!(height == 0 && count + usize::from(new.is_some()) > usize::from(old.is_some()));
     let mut all = [0; KEYS + 1];
-    all[..KEYS].copy_from_slice(&keys(node, count));
+    all[..KEYS].copy_from_slice(&keys(node));
     let mut from = KEYS;
     if let Some(at) = old.map(usize::from) {
         all.copy_within(at + 1..count, at);
@@ -351,7 +353,7 @@ pub(crate) fn at_least(arena: &Arena, root: u32, key: u32) -> Option<u32> {
         let node = words(arena, id);
         let (count, height) = head(node);
         if height == 0 {
-            let all = keys(node, count);
+            let all = keys(node);
             let at = all[..count].partition_point(|&k| k < key);
             return if at < count { Some(all[at]) } else { next.and_then(|id| least(arena, id)) };
         }
@@ -394,7 +396,7 @@ fn leaves_below(arena: &Arena, id: u32, levels: usize, budget: &mut u32, see: &m
     let node = words(arena, id);
     let (count, height) = head(node);
     if height == 0 || levels == 0 {
-        return see(&keys(node, count.min(KEYS))[..count]);
+        return see(&keys(node)[..count.min(KEYS)]);
     }
     for i in 0..count {
         if i + 1 < count {
@@ -420,7 +422,7 @@ fn back_below(arena: &Arena, id: u32, levels: usize, budget: &mut u32, see: &mut
     let node = words(arena, id);
     let (count, height) = head(node);
     if height == 0 || levels == 0 {
-        return keys(node, count)[..count].iter().rev().all(|&key| see(key));
+        return keys(node)[..count].iter().rev().all(|&key| see(key));
     }
     (0..count).rev().all(|i| back_below(arena, child(node, i).1, levels - 1, budget, see))
 }

@@ -113,14 +113,15 @@ impl EachTier {
     #[inline(never)]
     fn first_beyond(&mut self, s: &Stretch<'_>, found: &mut Found) -> bool {
         for page in s.shard.pages(s.fields) {
-            let words = || page.words.iter().map(|word| word.load(Ordering::Relaxed));
+            // No further than there are ranks: the rest is another line.
+            let words = || page.words.iter().take(s.shard.slots.rank_words()).map(|word| word.load(Ordering::Relaxed));
             let mut beyond = words().skip(PAGE_WORDS);
             if self.form == Form::Header && page.first_slot() == 0 && beyond.all(|word| word == 0) {
                 self.bits.iter_mut().zip(words()).for_each(|(bits, word)| *bits |= word);
                 continue;
             }
             self.grow(s);
-            self.many.add_words(page.first_slot(), words());
+            self.many.add_words(page.first_slot(), page.words.iter().map(|word| word.load(Ordering::Relaxed)));
         }
         s.shard.each_keys(s.fields, |keys| {
             // Where many end inside a run, most of them do.
