@@ -6,7 +6,8 @@ use crate::edge::{Check, Edge, Found};
 use crate::lane::work::{Counts, Scratch};
 use crate::layout::{Entry, Fields, ROOT};
 use crate::place::Site;
-use crate::read::walk::{Stretch, Survivors, Walk};
+use crate::read::found::Found as Answer;
+use crate::read::walk::{Stretch, Survivors, walk};
 use crate::shard::Shard;
 use crate::slots::RankSlots;
 use crate::sync::Ordering;
@@ -173,7 +174,7 @@ impl Halves {
     /// How many of the blocks a holder has, to a lookup; `None` when it gave up.
     pub fn depth(&self, slot: u32) -> Option<u32> {
         let mut survivor = Survivor { slot, depth: 0, left: true };
-        let walked = Walk::new(&self.shard, &CONTENTS, &mut survivor).run();
+        let walked = walk(&self.shard, &CONTENTS, &mut survivor, &mut Answer::default());
         (walked.outcome == Outcome::Exact).then_some(survivor.depth)
     }
 }
@@ -189,19 +190,17 @@ impl Survivors for Survivor {
     fn begin(&mut self) {
         (self.depth, self.left) = (0, true);
     }
-    fn enter(&mut self, stretch: &Stretch<'_>) {
+    fn enter(&mut self, stretch: &Stretch<'_>, _found: &mut Answer) -> bool {
         let (cut, _) = stretch.shard.cut(stretch.header, stretch.fields, self.slot);
         self.depth = stretch.depth + cut.min(stretch.matched);
         self.left = cut >= stretch.matched;
+        self.left
     }
-    fn none_left(&self) -> bool {
-        !self.left
-    }
-    fn finish(&mut self, _depth: u32) {}
-    fn ended(&self) -> usize {
+    fn finish(&mut self, _depth: u32, _found: &mut Answer) {}
+    fn ended(&self, _found: &Answer) -> usize {
         usize::from(!self.left)
     }
-    fn cut_off(&mut self, _ended: usize, depth: u32) {
+    fn cut_off(&mut self, _ended: usize, depth: u32, _found: &mut Answer) {
         self.depth = self.depth.min(depth);
     }
 }

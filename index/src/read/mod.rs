@@ -3,7 +3,7 @@
 mod cumulative;
 mod each_tier;
 mod explain;
-mod found;
+pub(crate) mod found;
 mod levels;
 mod names;
 pub(crate) mod walk;
