@@ -10,7 +10,7 @@ use crate::error::IndexError;
 use crate::sync::Mutex;
 
 /// Positions of a granule (one cache line of content hashes).
-pub(crate) const GRANULE: u32 = 8;
+pub(crate) const GRANULE: u32 = if cfg!(loom) { 2 } else { 8 };
 const PAGE: u32 = 64;
 
 #[derive(Clone, Copy)]

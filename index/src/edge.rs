@@ -22,11 +22,12 @@
 //! children have a striped lock instead).
 
 use crate::error::ConfigError;
-use crate::fault::{Fault, injected, turn};
+use crate::fault::{Fault, injected};
 use crate::place::Site;
 use crate::prefetch::read_soon;
 use crate::region::Region;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence};
+use crate::version::publishing;
 use crossbeam_utils::CachePadded;
 
 /// Links of a bucket. Loom's models have small ones, so that they overflow.
@@ -264,12 +265,10 @@ impl Edge {
         loop {
             // Acquire: pairs with the Release of `step`, so that the copied links are seen.
             let directory = self.directory.load(Ordering::Acquire);
-            turn();
             match self.probe(self.side(Directory::unpack(directory), hash), hash, &mut check) {
                 Found::Miss => {}
                 found => return found,
             }
-            turn();
             // Acquire fence: pairs with the Release stores that clear a copied link, or that put one into an area that came
             // into use again; if one of them was seen above, the load below sees the directory that was published before.
             fence(Ordering::Acquire);
@@ -315,7 +314,6 @@ impl Edge {
         self.len.fetch_add(1, Ordering::Relaxed);
         self.advance(rehash);
         let early = injected(Fault::DirectoryBeforeLock).then(|| self.directory());
-        turn();
         let _own = self.lanes[lane as usize].lock();
         // Under a lane's lock no step goes on.
         let at = early.unwrap_or_else(|| self.directory());
@@ -329,7 +327,7 @@ impl Edge {
             for word in &bucket[..SLOTS] {
                 // Release: pairs with the Acquire in `probe`.
                 if word.load(Ordering::Relaxed) == 0
-                    && word.compare_exchange(0, link, Ordering::Release, Ordering::Relaxed).is_ok()
+                    && word.compare_exchange(0, link, publishing(), Ordering::Relaxed).is_ok()
                 {
                     return;
                 }
@@ -342,7 +340,6 @@ impl Edge {
     /// Takes a link out; whether it was there. The caller holds the LOCK of the run and of its parent's.
     pub fn remove(&self, lane: u32, hash: u64, run: u32) -> bool {
         let early = injected(Fault::DirectoryBeforeLock).then(|| self.directory());
-        turn();
         let _own = self.lanes[lane as usize].lock();
         let class = self.side(early.unwrap_or_else(|| self.directory()), hash);
         let home = class.home(hash);
@@ -426,7 +423,6 @@ impl Edge {
         for link in moving.iter() {
             self.place(new, link.hash, link.link);
         }
-        turn();
         if injected(Fault::ClearedBeforePublished) {
             moving.iter().for_each(|m| self.take_out(old, m.hash, m.bucket, m.slot as usize));
         }
@@ -438,11 +434,9 @@ impl Edge {
         }
         // Release: pairs with the Acquire in `find`.
         self.directory.store(at.pack(), Ordering::Release);
-        turn();
         if !injected(Fault::ClearedBeforePublished) {
             moving.iter().for_each(|m| self.take_out(old, m.hash, m.bucket, m.slot as usize));
         }
-        turn();
         moving.clear();
         self.give_back(self.classes[left], from, end);
     }

@@ -6,6 +6,54 @@
 /// A place where the code can be made wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
+    /// Words that readers take together are moved without a window.
+    WindowMissing,
+    /// A window's odd store without the fence behind it.
+    WindowUnfenced,
+    /// An atomic add in place of the odd store and its fence: the first of the two broken writer fences that look right.
+    WindowByAdd,
+    /// A compare-and-swap in place of the odd store and its fence: the second.
+    WindowBySwap,
+    /// A reader confirms without its fence.
+    ConfirmUnfenced,
+    /// A run's LOCK is taken at whatever version there is.
+    LockedAtAnyVersion,
+    /// A run's LOCK is taken at whatever version there is, unless the run is dead.
+    LockedIfAlive,
+    /// A run's LOCK is taken at whatever version there is, and its fields are believed as they were seen before.
+    FieldsFromBefore,
+    /// The sequence starts again when a run's id is used again.
+    SequenceReset,
+    /// A new run's version and link are stored Relaxed, and its memory without a fence before.
+    PublishedRelaxed,
+    /// Memory that older readers may be comparing is written without a fence before it.
+    ReuseUnfenced,
+    /// The length of a run is published Relaxed.
+    LenStoredRelaxed,
+    /// A reader loads the length of a run Relaxed.
+    LenLoadedRelaxed,
+    /// The second half of a split is filled after the first one leads to it.
+    SuffixFilledLate,
+    /// What is left of the parent's run is judged by what was read before its LOCK.
+    ReachFromBefore,
+    /// A run's end is trimmed in a later section than the one that found that nobody needs it.
+    TrimmedLater,
+    /// A child is opened when the LOCK of the run around its parent was given back.
+    OpenedUnlocked,
+    /// Under LOCK nobody asks again whether the child hangs there by now.
+    ChildNotProbed,
+    /// Under LOCK nobody asks again whether the next position has the content by now.
+    NextNotProbed,
+    /// A walk accepts a run without looking back at the one before.
+    NoStepBack,
+    /// Holder blocks are given away before the window that takes them out of use.
+    BlocksGivenEarly,
+    /// A holder's entry that goes is replaced by another one without a window.
+    EntryMoved,
+    /// A slot is given away before it is swept.
+    GivenBeforeSwept,
+    /// A lookup uses its copy of the names without comparing the count after its walk.
+    CountNotCompared,
     /// A reader of child links believes a miss without reading the directory again.
     MissBelieved,
     /// A step clears copied links before it publishes the directory.
@@ -31,28 +79,13 @@ pub(crate) const fn injected(_fault: Fault) -> bool {
     false
 }
 
-/// A point at which loom must consider every other thread. It is needed where a writer loads a word before it stores to it:
-/// loom 0.7 then forgets a reader's earlier load of that word (tokio-rs/loom issues 166 and 392). Nothing, outside of loom.
-#[cfg(not(loom))]
-#[inline(always)]
-pub(crate) const fn turn() {}
-
 #[cfg(loom)]
-pub use under_loom::{inject, injected, turn};
+pub use under_loom::{inject, injected};
 
 #[cfg(loom)]
 mod under_loom {
     use super::Fault;
     use std::cell::Cell;
-
-    loom::lazy_static! {
-        static ref TURNS: crate::sync::AtomicU64 = crate::sync::AtomicU64::new(0);
-    }
-
-    /// An access that depends on every other of its kind, and orders nothing.
-    pub fn turn() {
-        TURNS.fetch_add(1, crate::sync::Ordering::Relaxed);
-    }
 
     std::thread_local! {
         static INJECTED: Cell<Option<Fault>> = const { Cell::new(None) };

@@ -76,6 +76,11 @@ impl Index {
     /// address space for every region at its limit; memory is used as it is touched.
     pub fn new(config: IndexConfig) -> Result<(Arc<Index>, Vec<Lane>), ConfigError> {
         config.check()?;
+        Self::build(config)
+    }
+
+    /// The same with settings that may be smaller than any that makes sense outside of models.
+    pub(crate) fn build(config: IndexConfig) -> Result<(Arc<Index>, Vec<Lane>), ConfigError> {
         let (mut shards, mut names) = (Vec::new(), Vec::new());
         for number in 0..config.shards {
             let mut shard = Shard::new(&config, number)?;

@@ -26,6 +26,7 @@
 use crate::alloc::GRANULE;
 use crate::config::IndexConfig;
 use crate::error::ConfigError;
+use crate::fault::{Fault, injected};
 use crate::place::Site;
 use crate::region::Region;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -35,17 +36,17 @@ use crate::version::Version;
 /// Position of the root: the parent of every first block.
 pub(crate) const ROOT: u32 = 0;
 /// Words of a header.
-const HEADER: usize = 8;
+const HEADER: usize = 4 + PAGE_WORDS;
 /// Words of a holder block.
 pub(crate) const BLOCK: usize = 16;
 /// Holder words of a header.
-pub(crate) const PAGE_WORDS: usize = 4;
+pub(crate) const PAGE_WORDS: usize = if cfg!(loom) { 2 } else { 4 };
 /// Slots with a bit in a header in set form.
 pub(crate) const HEADER_SLOTS: u32 = 64 * PAGE_WORDS as u32;
 /// Ranks of a page of full holders.
 pub(crate) const PAGE_RANKS: u32 = 64 * (BLOCK as u32 - 2);
 /// Entries of the inline form.
-pub(crate) const INLINE: usize = 8;
+pub(crate) const INLINE: usize = 2 * PAGE_WORDS;
 /// Flag: the holders are in set form.
 pub(crate) const SET_FORM: u8 = 1;
 /// Flag: the set form is a crowd.
@@ -150,7 +151,8 @@ impl<'a> Header<'a> {
     /// version, so that the content below `len` is seen.
     #[inline]
     pub fn load(self) -> Fields {
-        let size = self.0[3].load(Ordering::Acquire);
+        let relaxed = injected(Fault::LenLoadedRelaxed);
+        let size = self.0[3].load(if relaxed { Ordering::Relaxed } else { Ordering::Acquire });
         let place = self.0[1].load(Ordering::Relaxed);
         let links = self.0[2].load(Ordering::Relaxed);
         Fields {
@@ -175,7 +177,8 @@ impl<'a> Header<'a> {
     /// Stores `len`, `cap`, holder count and flags as one word. Release: pairs with the Acquire in [`Header::load`].
     #[inline]
     pub fn store_size(self, f: &Fields) {
-        self.0[3].store(f.pack_size(), Ordering::Release);
+        let relaxed = injected(Fault::LenStoredRelaxed);
+        self.0[3].store(f.pack_size(), if relaxed { Ordering::Relaxed } else { Ordering::Release });
     }
     /// Stores `next` and the holder block as one word.
     #[inline]
@@ -257,7 +260,8 @@ pub(crate) struct Arena {
 impl Arena {
     pub fn reserve(config: &IndexConfig, site: &mut Site) -> Result<Self, ConfigError> {
         // One page of granules more than asked for: the root's granule is on it.
-        let granules = if cfg!(loom) { 4 } else { config.blocks_max.div_ceil(GRANULE * 64) as usize * 64 };
+        let together = if cfg!(loom) { 1 } else { 64 };
+        let granules = (config.blocks_max.div_ceil(GRANULE * together) * together) as usize;
         let positions = granules * GRANULE as usize;
         Ok(Self {
             con: Region::reserve("content hashes", positions, site)?,

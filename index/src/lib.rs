@@ -65,6 +65,9 @@ pub mod sync;
 mod types;
 #[doc(hidden)]
 pub mod version;
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod watch;
 
 pub use config::IndexConfig;
 pub use error::{ConfigError, IndexError};

@@ -1,17 +1,39 @@
 //! The product's own shared structures as loom models use them (`--cfg loom` only): each with what surrounds it in the
 //! product cut down to a few words.
 
+use crate::alloc::GRANULE;
 use crate::config::IndexConfig;
-use crate::edge::{Check, Edge, Found};
+use crate::edge::{self, Check, Edge};
+use crate::index::Index;
+use crate::lane::Lane;
 use crate::lane::work::{Counts, Scratch};
 use crate::layout::{Entry, Fields, ROOT};
 use crate::place::Site;
-use crate::read::found::Found as Answer;
+use crate::read::found::Found;
 use crate::read::walk::{Stretch, Survivors, walk};
 use crate::shard::Shard;
 use crate::slots::RankSlots;
 use crate::sync::Ordering;
 use crate::types::{ContentHash, Outcome, RankKey};
+use std::sync::Arc;
+
+/// A whole index, as small as the models need: runs of two blocks at most, numbered from 1 to `runs`, each of which may begin
+/// one granule of two positions, and memory for `sets` runs with more than four holders, which are in set form.
+pub fn tiny(lanes: u32, ranks_per_lane: u32, runs: u32, sets: u32) -> (Arc<Index>, Vec<Lane>) {
+    let config = IndexConfig {
+        lanes_per_shard: lanes,
+        ranks_max: lanes * ranks_per_lane,
+        blocks_max: (runs + 1) * GRANULE,
+        runs_max: runs + 1,
+        exts_max: sets + 1,
+        orphans_max_per_rank: 0,
+        private_names_max_per_lane: 32,
+        run_blocks_max: GRANULE,
+        hash_key: Some([1, 2]),
+        ..IndexConfig::default()
+    };
+    Index::build(config).expect("memory of loom's")
+}
 
 /// The table of child links, over links of which only the hashes matter. Buckets have two slots, and there are two of them
 /// at first.
@@ -48,7 +70,7 @@ impl Links {
     /// Whether a reader finds the link of a run.
     pub fn finds(&self, run: u32) -> bool {
         let check = |found, _| if found == run { Check::Yes(()) } else { Check::No };
-        matches!(self.edge.find(self.hashes[run as usize], check), Found::Hit(()))
+        matches!(self.edge.find(self.hashes[run as usize], check), edge::Found::Hit(()))
     }
 }
 
@@ -106,7 +128,7 @@ impl Halves {
     fn new(second: u32) -> Self {
         let config = IndexConfig {
             ranks_max: 1,
-            blocks_max: 16,
+            blocks_max: 4 * GRANULE,
             runs_max: 4,
             exts_max: 1,
             hash_key: Some([3, 4]),
@@ -116,7 +138,7 @@ impl Halves {
         let arena = &shard.arena;
         let run = |run, base, parent, next, holders: &[u32]| {
             let header = shard.header(run);
-            let cap = if next == 0 { 8 - base % 8 } else { 1 };
+            let cap = if next == 0 { GRANULE - base % GRANULE } else { 1 };
             let mut f = Fields { base, parent, next, ext: 0, len: 1, cap, holders: 0, flags: 0 };
             let holders: Vec<_> = holders.iter().map(|&slot| Entry { slot, cut: 1, private: false }).collect();
             let installed = shard.install_new(&mut Scratch::default().drafts, header, &mut f, &holders);
@@ -128,15 +150,15 @@ impl Halves {
         }
         run(FIRST_RUN, second - 1, ROOT, SECOND_RUN, &[0, 1]);
         run(SECOND_RUN, second, second - 1, 0, &[0]);
-        arena.owner(second / 8).store(SECOND_RUN, Ordering::Relaxed);
-        arena.owner((second - 1) / 8).store(FIRST_RUN, Ordering::Relaxed);
+        arena.owner(second / GRANULE).store(SECOND_RUN, Ordering::Relaxed);
+        arena.owner((second - 1) / GRANULE).store(FIRST_RUN, Ordering::Relaxed);
         shard.kids.add(arena, second - 1);
         Self { shard, second }
     }
 
     /// Halves that a lookup finds: both are in one granule.
     pub fn linked() -> Self {
-        let halves = Self::new(9);
+        let halves = Self::new(GRANULE + 1);
         let shard = &halves.shard;
         let hash = shard.edge_hash(ROOT, CONTENTS[0].0);
         shard.edge.insert(0, hash, FIRST_RUN, 1, &|run, granule| shard.rehash(run, granule));
@@ -145,7 +167,7 @@ impl Halves {
 
     /// Halves with a granule each, so that a lane finds the second one by its owner.
     pub fn apart() -> Self {
-        Self::new(16)
+        Self::new(2 * GRANULE)
     }
 
     /// A lane makes them one, if no other is in the way; whether it did.
@@ -174,7 +196,7 @@ impl Halves {
     /// How many of the blocks a holder has, to a lookup; `None` when it gave up.
     pub fn depth(&self, slot: u32) -> Option<u32> {
         let mut survivor = Survivor { slot, depth: 0, left: true };
-        let walked = walk(&self.shard, &CONTENTS, &mut survivor, &mut Answer::default());
+        let walked = walk(&self.shard, &CONTENTS, &mut survivor, &mut Found::default());
         (walked.outcome == Outcome::Exact).then_some(survivor.depth)
     }
 }
@@ -190,17 +212,17 @@ impl Survivors for Survivor {
     fn begin(&mut self) {
         (self.depth, self.left) = (0, true);
     }
-    fn enter(&mut self, stretch: &Stretch<'_>, _found: &mut Answer) -> bool {
+    fn enter(&mut self, stretch: &Stretch<'_>, _found: &mut Found) -> bool {
         let (cut, _) = stretch.shard.cut(stretch.header, stretch.fields, self.slot);
         self.depth = stretch.depth + cut.min(stretch.matched);
         self.left = cut >= stretch.matched;
         self.left
     }
-    fn finish(&mut self, _depth: u32, _found: &mut Answer) {}
-    fn ended(&self, _found: &Answer) -> usize {
+    fn finish(&mut self, _depth: u32, _found: &mut Found) {}
+    fn ended(&self, _found: &Found) -> usize {
         usize::from(!self.left)
     }
-    fn cut_off(&mut self, _ended: usize, depth: u32, _found: &mut Answer) {
+    fn cut_off(&mut self, _ended: usize, depth: u32, _found: &mut Found) {
         self.depth = self.depth.min(depth);
     }
 }

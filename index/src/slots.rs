@@ -13,7 +13,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 use crate::types::RankKey;
 
 /// Ranks of a word.
-pub(crate) const WORD_RANKS: u32 = 16;
+pub(crate) const WORD_RANKS: u32 = if cfg!(loom) { 2 } else { 16 };
 /// Slots that a lane may have masked and not yet swept.
 pub(crate) const RETIRED_MAX: u32 = if cfg!(loom) { 0 } else { 256 };
 const MASKED: u64 = 1;

@@ -13,9 +13,9 @@ pub use imp::Ordering;
 macro_rules! atomics {
     ($($name:ident($value:ty)),* $(,)?) => {$(
         #[doc = concat!("A shared `", stringify!($value), "`.")]
-        #[repr(transparent)]
+        #[cfg_attr(not(loom), repr(transparent))]
         #[allow(clippy::disallowed_types, reason = "this module is the facade")]
-        pub struct $name(imp::$name);
+        pub struct $name(imp::$name, #[cfg(loom)] crate::watch::Watched);
 
         impl Default for $name {
             fn default() -> Self {
@@ -27,17 +27,22 @@ macro_rules! atomics {
         impl $name {
             /// A word with this value.
             pub fn new(value: $value) -> Self {
-                Self(imp::$name::new(value))
+                Self(imp::$name::new(value), #[cfg(loom)] Default::default())
             }
             /// Loads the value.
             #[inline]
             pub fn load(&self, order: Ordering) -> $value {
-                self.0.load(order)
+                let value = self.0.load(order);
+                #[cfg(loom)]
+                self.1.loaded();
+                value
             }
             /// Stores a value.
             #[inline]
             pub fn store(&self, value: $value, order: Ordering) {
                 self.0.store(value, order);
+                #[cfg(loom)]
+                self.1.stored();
             }
             /// Stores `new` if the value is `current`; says what it was.
             #[inline]
@@ -48,27 +53,42 @@ macro_rules! atomics {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                self.0.compare_exchange(current, new, success, failure)
+                let result = self.0.compare_exchange(current, new, success, failure);
+                #[cfg(loom)]
+                self.1.stored();
+                result
             }
             /// Adds, wrapping; says what it was.
             #[inline]
             pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_add(value, order)
+                let before = self.0.fetch_add(value, order);
+                #[cfg(loom)]
+                self.1.stored();
+                before
             }
             /// Subtracts, wrapping; says what it was.
             #[inline]
             pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_sub(value, order)
+                let before = self.0.fetch_sub(value, order);
+                #[cfg(loom)]
+                self.1.stored();
+                before
             }
             /// Keeps the bits that are set in both; says what it was.
             #[inline]
             pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_and(value, order)
+                let before = self.0.fetch_and(value, order);
+                #[cfg(loom)]
+                self.1.stored();
+                before
             }
             /// Sets bits; says what it was.
             #[inline]
             pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_or(value, order)
+                let before = self.0.fetch_or(value, order);
+                #[cfg(loom)]
+                self.1.stored();
+                before
             }
         }
     )*};

@@ -11,6 +11,7 @@
 //! believes it only if [`Version::confirm`] says so. A writer takes LOCK, decides by what it reads under it, and changes a
 //! single word with one Release store, or several inside [`Locked::window`]. Loom checks this type in `loom-tests`.
 
+use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering, fence, wait};
 
 const LOCK: u64 = 1;
@@ -83,7 +84,9 @@ impl Version {
     pub fn confirm(&self, seen: Seen) -> bool {
         // Acquire fence: pairs with the fence(Release) after a writer's odd store. A load above that saw a word of a later
         // window makes the load below see at least that window's odd version.
-        fence(Ordering::Acquire);
+        if !injected(Fault::ConfirmUnfenced) {
+            fence(Ordering::Acquire);
+        }
         self.0.load(Ordering::Relaxed) & !LOCK == seen.0
     }
 
@@ -91,12 +94,17 @@ impl Version {
     /// counts the turns.
     #[inline]
     pub fn lock_at(&self, seen: Seen, waits: &mut u64) -> Option<Locked<'_>> {
-        let mut turn = 0;
+        let (mut at, mut turn) = (seen.0, 0);
         loop {
             // Acquire: pairs with the Release of the last unlock.
-            match self.0.compare_exchange(seen.0, seen.0 | LOCK, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Some(Locked { version: self, word: seen.0 }),
-                Err(now) if now & !LOCK != seen.0 => return None,
+            match self.0.compare_exchange(at, at | LOCK, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(Locked { version: self, word: at }),
+                Err(now) if now & !LOCK != at => {
+                    if !locks_anyway(now) {
+                        return None;
+                    }
+                    at = now & !LOCK;
+                }
                 Err(_) => {}
             }
             *waits += 1;
@@ -109,11 +117,11 @@ impl Version {
     /// [`reuse_fence`] before its first store to the run's memory, and publishes with the guard's drop or a link's Release.
     #[inline]
     pub fn revive(&self) -> Locked<'_> {
-        let word = self.0.load(Ordering::Relaxed);
+        let word = if injected(Fault::SequenceReset) { 0 } else { self.0.load(Ordering::Relaxed) };
         debug_assert!(word & LOCK == 0 && (word & DEAD != 0 || word == 0), "only a dead or unborn run comes to life");
         let word = (word & !DEAD & !STEP) + 2 * STEP;
         // Release: pairs with the Acquire of `begin`; whoever sees this sequence sees the fields stored before it.
-        self.0.store(word | LOCK, Ordering::Release);
+        self.0.store(word | LOCK, publishing());
         Locked { version: self, word }
     }
 
@@ -130,7 +138,22 @@ impl Version {
 #[inline]
 pub fn reuse_fence() {
     // Release fence: pairs with the Acquire fence in `confirm`.
-    fence(Ordering::Release);
+    if !injected(Fault::ReuseUnfenced) && !injected(Fault::PublishedRelaxed) {
+        fence(Ordering::Release);
+    }
+}
+
+/// Whether a LOCK is taken although the version is another one by now: never.
+#[inline(always)]
+fn locks_anyway(now: u64) -> bool {
+    let any = injected(Fault::LockedAtAnyVersion) || injected(Fault::FieldsFromBefore);
+    any || injected(Fault::LockedIfAlive) && now & DEAD == 0
+}
+
+/// With what a run, and the link to it, come into the world: Release.
+#[inline(always)]
+pub(crate) fn publishing() -> Ordering {
+    if injected(Fault::PublishedRelaxed) { Ordering::Relaxed } else { Ordering::Release }
 }
 
 /// LOCK, held. Dropping it unlocks.
@@ -144,10 +167,10 @@ impl Locked<'_> {
     /// be Relaxed).
     #[inline]
     pub fn window<R>(&mut self, change: impl FnOnce() -> R) -> R {
-        self.version.0.store((self.word + STEP) | LOCK, Ordering::Relaxed);
-        // Release fence: pairs with the Acquire fence in `confirm`. An atomic add in place of store and fence would not do:
-        // the stores below could become visible before it.
-        fence(Ordering::Release);
+        if injected(Fault::WindowMissing) {
+            return change();
+        }
+        self.begin_window((self.word + STEP) | LOCK);
         let result = change();
         self.word += 2 * STEP;
         // Release: pairs with the Acquire in `begin`.
@@ -158,9 +181,26 @@ impl Locked<'_> {
     /// Marks the run as unlinked, in a window of its own. Unlocking leaves it dead.
     #[inline]
     pub fn kill(&mut self) {
-        self.version.0.store((self.word + STEP) | LOCK | DEAD, Ordering::Relaxed);
-        fence(Ordering::Release);
+        self.begin_window((self.word + STEP) | LOCK | DEAD);
         self.word = (self.word + 2 * STEP) | DEAD;
+    }
+
+    /// The first word of a window: readers that saw any store behind it fail their `confirm`.
+    #[inline(always)]
+    fn begin_window(&self, odd: u64) {
+        let word = &self.version.0;
+        if injected(Fault::WindowByAdd) {
+            word.fetch_add(STEP, Ordering::SeqCst);
+        } else if injected(Fault::WindowBySwap) {
+            let _ = word.compare_exchange(self.word | LOCK, odd, Ordering::AcqRel, Ordering::Relaxed);
+        } else {
+            word.store(odd, Ordering::Relaxed);
+            // Release fence: pairs with the Acquire fence in `confirm`. An atomic add in place of store and fence would not
+            // do: the stores that follow could become visible before it.
+            if !injected(Fault::WindowUnfenced) {
+                fence(Ordering::Release);
+            }
+        }
     }
 }
 
@@ -168,6 +208,6 @@ impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
         // Release: pairs with the Acquire of the next `lock_at`, and of `begin`.
-        self.version.0.store(self.word, Ordering::Release);
+        self.version.0.store(self.word, publishing());
     }
 }

@@ -9,22 +9,21 @@ use std::time::Instant;
 /// Every claim of a model fails with a text that begins so; any other panic (a deadlock, a bound of loom's) is no verdict.
 pub const FOUND: &str = "found: ";
 
-/// Switches between threads that loom forces at most in one execution. One broken form is found at three only; the runs stay in
-/// seconds. `LOOM_MAX_PREEMPTIONS` overrides it.
-const PREEMPTIONS: usize = 3;
+/// Switches between threads that loom forces at most in one execution of a model. `LOOM_MAX_PREEMPTIONS` overrides it.
+const PREEMPTIONS: usize = 2;
 
 struct Verdict {
     executions: usize,
     outcome: Result<(), String>,
 }
 
-fn explore(preemptions_max: usize, model: impl Fn() + Send + Sync + 'static) -> Verdict {
+fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) -> Verdict {
     let executions = Arc::new(AtomicUsize::new(0));
     let counted = executions.clone();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(PREEMPTIONS).min(preemptions_max));
-        builder.max_branches = 5_000;
+        builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+        builder.max_branches = 50_000;
         builder.check(move || {
             counted.fetch_add(1, Ordering::Relaxed);
             model();
@@ -39,13 +38,13 @@ fn explore(preemptions_max: usize, model: impl Fn() + Send + Sync + 'static) -> 
 
 /// The model holds in every execution, and there is more than one.
 pub fn sound(name: &str, model: impl Fn() + Send + Sync + 'static) {
-    sound_within(usize::MAX, name, model);
+    sound_to(PREEMPTIONS, name, model);
 }
 
-/// The same with fewer preemptions: for models in which the product's own code takes so many steps that more would take minutes.
-pub fn sound_within(preemptions_max: usize, name: &str, model: impl Fn() + Send + Sync + 'static) {
+/// The same with so many preemptions, where that ends soon enough or something is found with as many only.
+pub fn sound_to(preemptions: usize, name: &str, model: impl Fn() + Send + Sync + 'static) {
     let start = Instant::now();
-    let verdict = explore(preemptions_max, model);
+    let verdict = explore(preemptions, model);
     if let Err(text) = verdict.outcome {
         panic!("{name} is unsound after {} executions: {text}", verdict.executions);
     }
@@ -55,7 +54,7 @@ pub fn sound_within(preemptions_max: usize, name: &str, model: impl Fn() + Send 
 
 /// Loom finds the fault.
 pub fn broken(name: &str, model: impl Fn() + Send + Sync + 'static) {
-    let verdict = explore(usize::MAX, model);
+    let verdict = explore(3, model);
     match verdict.outcome {
         Ok(()) => panic!("{name}: loom accepts the broken form after {} executions", verdict.executions),
         Err(text) => {
@@ -68,6 +67,6 @@ pub fn broken(name: &str, model: impl Fn() + Send + Sync + 'static) {
 /// Loom finds a fault of the product's own code.
 pub fn broken_by(fault: Fault, name: &str, model: impl Fn() + Send + Sync + 'static) {
     inject(Some(fault));
-    broken(name, model);
+    broken(&format!("{name}, {fault:?}"), model);
     inject(None);
 }

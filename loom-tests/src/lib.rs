@@ -12,4 +12,4 @@
 #[cfg(loom)]
 pub mod check;
 #[cfg(loom)]
-pub mod protocol;
+pub mod fleet;

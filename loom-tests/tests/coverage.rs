@@ -1,139 +1,154 @@
-//! A coverage change racing a reader, and racing a split.
+//! A holder's part of a run changes its place or form while a lookup reads it: in no answer is it missing that has it throughout
+//! (M6, M13, M14, M16).
 #![cfg(loom)]
 
-use kvatlas_index::version::Version;
-use kvatlas_loom_tests::check::{FOUND, broken, sound};
-use kvatlas_loom_tests::protocol::*;
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU64, Ordering::*};
-use loom::thread;
+use kvatlas_index::fault::Fault;
+use kvatlas_loom_tests::check::{FOUND, broken_by, sound};
+use kvatlas_loom_tests::fleet::{Asker, Worker, at_rest, fleet, fleet_with, race, race_in_turn, race_of_three};
 
-struct Run<P> {
-    version: P,
-    /// Full holders as bits, one partial entry as a cutoff.
-    bits: AtomicU64,
-    entry: AtomicU64,
-    next: AtomicU64,
+/// So many ranks make a run's holders a set.
+const MANY: usize = 5;
+
+fn all_store(lane: &mut Worker, ranks: std::ops::Range<usize>, chain: &[u64]) {
+    ranks.for_each(|rank| lane.store(rank, chain));
 }
 
-fn run<P: Protocol>(bits: u64, entry: u64) -> Run<P> {
-    let word = AtomicU64::new;
-    Run { version: P::new_alive(), bits: word(bits), entry: word(entry), next: word(0) }
-}
-
-/// A holder goes partial, full, partial. It holds the first block throughout, so no reader may miss it.
-fn there_and_back<P: Protocol>() {
-    let run = Arc::new(run::<P>(0, 1));
-    let lane = run.clone();
-    let writer = thread::spawn(move || {
-        for full in [true, false] {
-            let mut held = lane.version.lock();
-            held.window(|| {
-                lane.bits.store(u64::from(full), Relaxed);
-                lane.entry.store(u64::from(!full), Relaxed);
-            });
-        }
-    });
-    if let Some(seen) = run.version.begin() {
-        let (bits, entry) = (run.bits.load(Relaxed), run.entry.load(Relaxed));
-        if run.version.confirm(seen) {
-            assert!(bits + entry == 1, "{FOUND}bit {bits} and entry {entry} of one holder");
-        }
-    }
-    writer.join().unwrap();
-}
-
-/// A cutoff moves with one Release store under the lock, without a window: each value was true at some moment. With two
-/// words (entry to bit) the same is wrong: the holder is in neither for a moment.
-fn without_a_window<P: Protocol>(two_words: bool) {
-    let run = Arc::new(run::<P>(0, 1));
-    let lane = run.clone();
-    let writer = thread::spawn(move || {
-        let held = lane.version.lock();
-        if two_words {
-            lane.entry.store(0, Release);
-            lane.bits.store(1, Release);
+/// In a set a holder of a part is a key, one of all of it a bit. Rank 0 has the first block throughout.
+fn key_and_bit(becomes_bit: bool) {
+    let (index, [mut lane]) = fleet_with(MANY as u32, 2, 2);
+    all_store(&mut lane, 1..MANY, &[1, 2]);
+    lane.store(0, if becomes_bit { &[1] } else { &[1, 2] });
+    let mut asker = Asker::new(&index, &[1]);
+    let changer = move || {
+        if becomes_bit {
+            lane.store_after(0, 1, &[2]);
         } else {
-            lane.entry.store(2, Release);
+            lane.remove(0, &[2]);
         }
-        drop(held);
-    });
-    if let Some(seen) = run.version.begin() {
-        let (bits, entry) = (run.bits.load(Relaxed), run.entry.load(Relaxed));
-        if run.version.confirm(seen) {
-            assert!(bits == 1 || entry != 0, "{FOUND}a holder throughout is missing");
-        }
-    }
-    writer.join().unwrap();
+        lane
+    };
+    let (lane, depths) = race(changer, || asker.ask());
+    assert!(depths.is_none_or(|depths| depths[0] == 1), "{FOUND}a holder throughout is missing");
+    let rank_0 = if becomes_bit { 2 } else { 1 };
+    at_rest(&index, [&lane], &[(&[1, 2], &[rank_0, 2, 2, 2, 2])]);
 }
 
-/// A lane joins a run that another splits: its bit must be in both parts.
-fn join_against_split<P: Protocol>() {
-    let both = Arc::new((run::<P>(1, 0), run::<P>(0, 0)));
-    let lanes = both.clone();
-    let splitter = thread::spawn(move || {
-        let (run, suffix) = (&lanes.0, &lanes.1);
-        let mut held = run.version.lock();
-        let bits = run.bits.load(Relaxed);
-        suffix.bits.store(bits, Relaxed);
-        held.window(|| run.next.store(1, Relaxed));
-    });
-    let (run, suffix) = (&both.0, &both.1);
-    loop {
-        let Some(seen) = run.version.begin() else {
-            thread::yield_now();
-            continue;
-        };
-        let split = run.next.load(Relaxed) == 1;
-        let Some(held) = run.version.lock_at(seen) else {
-            thread::yield_now();
-            continue;
-        };
-        run.bits.store(run.bits.load(Relaxed) | 2, Release);
-        drop(held);
-        if split {
-            let held = suffix.version.lock();
-            suffix.bits.store(suffix.bits.load(Relaxed) | 2, Release);
-            drop(held);
+/// One more holder makes the entries of a header a set; when it leaves they are entries again.
+fn entries_and_set(becomes_set: bool) {
+    let (index, [mut lane]) = fleet_with(MANY as u32, 2, 2);
+    all_store(&mut lane, usize::from(becomes_set)..MANY, &[1]);
+    let mut asker = Asker::new(&index, &[1]);
+    let changer = move || {
+        if becomes_set {
+            lane.store(0, &[1]);
+        } else {
+            lane.remove(0, &[1]);
         }
-        break;
+        lane
+    };
+    let (lane, depths) = race(changer, || asker.ask());
+    assert!(depths.is_none_or(|depths| depths[1..MANY] == [1; MANY - 1]), "{FOUND}missing of {depths:?}");
+    at_rest(&index, [&lane], &[(&[1], &[u32::from(becomes_set), 1, 1, 1, 1])]);
+}
+
+/// An entry goes; the others stay where they are.
+fn one_entry_goes() {
+    let (index, [mut lane]) = fleet(MANY as u32 - 1);
+    all_store(&mut lane, 0..MANY - 1, &[1]);
+    let mut asker = Asker::new(&index, &[1]);
+    let leaver = move || {
+        lane.remove(0, &[1]);
+        lane
+    };
+    let (lane, depths) = race(leaver, || asker.ask());
+    assert!(depths.is_none_or(|depths| depths[1..MANY - 1] == [1; MANY - 2]), "{FOUND}missing of {depths:?}");
+    at_rest(&index, [&lane], &[(&[1], &[0, 1, 1, 1])]);
+}
+
+/// Two lanes make one run's holders a set at once.
+fn two_make_a_set() {
+    let (index, [mut first, mut second]) = fleet_with(3, 2, 2);
+    all_store(&mut first, 0..2, &[1]);
+    all_store(&mut second, 0..2, &[1]);
+    let other = move || {
+        second.store(2, &[1]);
+        second
+    };
+    let (second, ()) = race(other, || first.store(2, &[1]));
+    at_rest(&index, [&first, &second], &[(&[1], &[1; 6])]);
+}
+
+/// A holder block comes free where a set becomes entries, and another lane's run takes it for keys of its own.
+fn a_block_is_used_again(in_turn: bool) {
+    let (index, [mut first, mut second]) = fleet_with(MANY as u32, 3, 3);
+    all_store(&mut first, 1..MANY, &[1, 2]);
+    first.store(0, &[1]);
+    all_store(&mut second, 1..MANY, &[7, 8]);
+    let mut asker = Asker::new(&index, &[1]);
+    let giver = move || {
+        first.remove(4, &[2, 1]);
+        first
+    };
+    let taker = move || {
+        second.store(0, &[7]);
+        second
+    };
+    let (first, second, depths) = match in_turn {
+        true => race_in_turn(giver, taker, || asker.ask()),
+        false => race_of_three(giver, taker, || asker.ask()),
+    };
+    if let Some(depths) = depths {
+        assert!(depths[..4] == [1; 4], "{FOUND}missing of {depths:?}");
+        assert!(depths[MANY..] == [0; MANY], "{FOUND}a holder of another run in {depths:?}");
     }
-    splitter.join().unwrap();
-    let (prefix, suffix) = (run.bits.load(Relaxed), suffix.bits.load(Relaxed));
-    assert!((prefix, suffix) == (3, 3), "{FOUND}a holder is lost: {prefix:b}, {suffix:b}");
+    at_rest(&index, [&first, &second], &[(&[1], &[1, 1, 1, 1, 0]), (&[7], &[0, 0, 0, 0, 0, 1, 1, 1, 1, 1])]);
 }
 
 #[test]
 fn a_holder_that_changes_form_is_never_missing() {
-    sound("partial, full, partial", there_and_back::<Version>);
+    sound("key becomes bit", || key_and_bit(true));
+    sound("bit becomes key", || key_and_bit(false));
+    sound("entries become a set", || entries_and_set(true));
+    sound("a set becomes entries", || entries_and_set(false));
 }
 
 #[test]
-fn broken_change_of_form_without_window() {
-    broken("partial, full, partial without windows", there_and_back::<Faulty<NO_WINDOW>>);
+fn broken_changes_of_form() {
+    for fault in [Fault::WindowMissing, Fault::WindowUnfenced, Fault::ConfirmUnfenced] {
+        broken_by(fault, "key becomes bit", || key_and_bit(true));
+        broken_by(fault, "bit becomes key", || key_and_bit(false));
+        broken_by(fault, "entries become a set", || entries_and_set(true));
+        broken_by(fault, "a set becomes entries", || entries_and_set(false));
+    }
 }
 
 #[test]
-fn broken_change_of_form_without_fence() {
-    broken("partial, full, partial, odd store without fence", there_and_back::<Faulty<WINDOW_WITHOUT_FENCE>>);
+fn an_entry_leaves_a_hole() {
+    sound("one entry goes", one_entry_goes);
 }
 
 #[test]
-fn one_word_needs_no_window() {
-    sound("a cutoff moves", || without_a_window::<Version>(false));
+fn broken_holes() {
+    broken_by(Fault::EntryMoved, "one entry goes", one_entry_goes);
 }
 
 #[test]
-fn broken_two_words_need_one() {
-    broken("entry to bit without a window", || without_a_window::<Version>(true));
+fn two_lanes_make_one_set() {
+    sound("two make a set", two_make_a_set);
 }
 
 #[test]
-fn a_join_meets_a_split() {
-    sound("join against split", join_against_split::<Version>);
+fn broken_sets_of_two() {
+    broken_by(Fault::FieldsFromBefore, "two make a set", two_make_a_set);
 }
 
 #[test]
-fn broken_join_at_another_version() {
-    broken("join at any version", join_against_split::<Faulty<LOCK_AT_ANY_VERSION>>);
+fn a_holder_block_has_one_life_at_a_time() {
+    sound("a holder block is used again", || a_block_is_used_again(true));
+}
+
+#[test]
+fn broken_holder_blocks() {
+    broken_by(Fault::ReuseUnfenced, "a holder block is used again", || a_block_is_used_again(true));
+    broken_by(Fault::BlocksGivenEarly, "a holder block is used again", || a_block_is_used_again(false));
 }

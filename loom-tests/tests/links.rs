@@ -4,15 +4,17 @@
 
 use kvatlas_index::fault::Fault;
 use kvatlas_index::model::Links;
+use kvatlas_index::watch::watch;
 use kvatlas_loom_tests::check::{FOUND, broken_by, sound};
+use kvatlas_loom_tests::fleet::race;
 use loom::sync::Arc;
-use loom::thread;
 
 const LOW: u64 = 1;
 const HIGH: u64 = u64::MAX - 1;
 
 /// Three links fill the smallest table; the fourth makes it grow.
 fn full() -> Arc<Links> {
+    watch(0);
     let links = Links::new(&[LOW, HIGH, HIGH - 4096, LOW + 4096, HIGH - 8192]);
     (1..=3).for_each(|run| links.insert(0, run));
     Arc::new(links)
@@ -22,9 +24,8 @@ fn full() -> Arc<Links> {
 fn find_while_growing() {
     let links = full();
     let lane = links.clone();
-    let writer = thread::spawn(move || lane.insert(0, 4));
-    assert!(links.finds(1), "{FOUND}a link that was there throughout is missed");
-    writer.join().unwrap();
+    let ((), found) = race(move || lane.insert(0, 4), || links.finds(1));
+    assert!(found, "{FOUND}a link that was there throughout is missed");
     assert!((1..=4).all(|run| links.finds(run)), "{FOUND}a link is lost");
 }
 
@@ -32,25 +33,23 @@ fn find_while_growing() {
 fn find_while_it_grows_and_shrinks() {
     let links = full();
     let lane = links.clone();
-    let writer = thread::spawn(move || {
+    let writer = move || {
         lane.insert(0, 4);
         lane.advance();
         for run in [2, 3, 4] {
             lane.remove(0, run);
         }
         lane.advance();
-    });
-    assert!(links.finds(1), "{FOUND}a link that was there throughout is missed");
-    writer.join().unwrap();
+    };
+    let ((), found) = race(writer, || links.finds(1));
+    assert!(found, "{FOUND}a link that was there throughout is missed");
 }
 
 /// Two lanes insert, and one of them moves the half to which the other's link belongs.
 fn insert_while_growing() {
     let links = full();
     let lane = links.clone();
-    let other = thread::spawn(move || lane.insert(1, 5));
-    links.insert(0, 4);
-    other.join().unwrap();
+    race(move || lane.insert(1, 5), || links.insert(0, 4));
     assert!((1..=5).all(|run| links.finds(run)), "{FOUND}a link is where nobody looks");
 }
 
@@ -58,9 +57,8 @@ fn insert_while_growing() {
 fn remove_while_growing() {
     let links = full();
     let lane = links.clone();
-    let other = thread::spawn(move || lane.remove(1, 1));
-    links.insert(0, 4);
-    assert!(other.join().unwrap(), "{FOUND}a link that was there is not found by its remover");
+    let (found, ()) = race(move || lane.remove(1, 1), || links.insert(0, 4));
+    assert!(found, "{FOUND}a link that was there is not found by its remover");
     assert!(!links.finds(1) && (2..=4).all(|run| links.finds(run)), "{FOUND}a link is lost, or came back");
 }
 

@@ -2,59 +2,47 @@
 //! product's own merge, walk and lock.
 #![cfg(loom)]
 
-use kvatlas_index::fault::{Fault, turn};
+use kvatlas_index::fault::Fault;
 use kvatlas_index::model::Halves;
-use kvatlas_loom_tests::check::{FOUND, broken_by, sound, sound_within};
+use kvatlas_index::watch::watch;
+use kvatlas_loom_tests::check::{FOUND, broken_by, sound};
+use kvatlas_loom_tests::fleet::race;
 use loom::sync::Arc;
-use loom::thread;
-
-/// Of the long models: three take a minute or two, and find nothing either.
-const PREEMPTIONS: usize = 2;
 
 /// Who holds both halves throughout is found with both, or the lookup gives up.
 fn lookup() {
+    watch(0);
     let halves = Arc::new(Halves::linked());
     let lane = halves.clone();
-    let writer = thread::spawn(move || {
-        assert!(lane.merge(), "nobody is in the way");
-        turn();
-    });
-    turn();
-    if let Some(depth) = halves.depth(0) {
-        assert!(depth == 2, "{FOUND}a holder of two blocks is found with {depth}");
-    }
-    writer.join().unwrap();
+    let (merged, depth) = race(move || lane.merge(), || halves.depth(0));
+    assert!(merged, "nobody is in the way");
+    assert!(depth.is_none_or(|depth| depth == 2), "{FOUND}a holder of two blocks is found with {depth:?}");
     assert!(halves.depth(0) == Some(2) && halves.depth(1) == Some(1), "{FOUND}who held what is lost");
 }
 
 /// A holder that joins the second half meanwhile is in the whole, whichever lane is first.
 fn join() {
+    watch(0);
     let halves = Arc::new(Halves::apart());
     let lane = halves.clone();
-    let writer = thread::spawn(move || {
-        lane.merge();
-        turn();
-    });
-    turn();
-    halves.join();
-    writer.join().unwrap();
+    race(move || lane.merge(), || halves.join());
     assert!(halves.holds(0), "{FOUND}a holder is lost");
     assert!(halves.holds(1), "{FOUND}the holder that joined is lost");
 }
 
 /// Two lanes find the same halves: one of them merges, or none.
 fn twice() {
+    watch(0);
     let halves = Arc::new(Halves::apart());
     let lane = halves.clone();
-    let writer = thread::spawn(move || lane.merge());
-    let merged = [halves.merge(), writer.join().unwrap()];
-    assert!(merged != [true, true], "{FOUND}merged twice");
+    let merged = race(move || lane.merge(), || halves.merge());
+    assert!(merged != (true, true), "{FOUND}merged twice");
     assert!(halves.holds(0) && !halves.holds(1), "{FOUND}who held what is lost");
 }
 
 #[test]
 fn a_lookup_finds_both_halves() {
-    sound_within(PREEMPTIONS, "merge against lookup", lookup);
+    sound("merge against lookup", lookup);
 }
 
 #[test]
@@ -64,7 +52,7 @@ fn a_join_is_in_the_whole() {
 
 #[test]
 fn two_lanes_merge_once() {
-    sound_within(PREEMPTIONS, "merge against merge", twice);
+    sound("merge against merge", twice);
 }
 
 #[test]

@@ -2,12 +2,13 @@
 //! when the sweep goes on in the background.
 #![cfg(loom)]
 
-use kvatlas_index::fault::{Fault, turn};
+use kvatlas_index::fault::Fault;
 use kvatlas_index::model::Slots;
+use kvatlas_index::sync::{AtomicU64, Ordering::*, fence};
+use kvatlas_index::watch::watch;
 use kvatlas_loom_tests::check::{FOUND, broken, broken_by, sound};
+use kvatlas_loom_tests::fleet::race;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU64, Ordering::*, fence};
-use loom::thread;
 
 struct Shard {
     slots: Slots,
@@ -28,62 +29,57 @@ enum Form {
 
 /// The lane masks the slot (the clear is over then), sweeps one run after the other, and gives the slot away.
 fn slot_reuse(form: Form) {
+    watch(0);
     let shard = Shard { slots: Slots::new(), entries: [AtomicU64::new(1), AtomicU64::new(1)] };
     shard.slots.give(1);
     let shard = Arc::new(shard);
     let lane = shard.clone();
-    let writer = thread::spawn(move || {
+    let writer = move || {
         let sweep = |run: usize| lane.entries[run].store(0, Release);
         lane.slots.mask();
-        turn();
         sweep(0);
         if form != Form::GivenBeforeSwept {
             sweep(1);
         }
         lane.slots.give(2);
-        turn();
         if form == Form::GivenBeforeSwept {
             sweep(1);
         }
         lane.entries[0].store(2, if form == Form::RelaxedEntry { Relaxed } else { Release });
-        turn();
+    };
+    race(writer, || {
+        let count = shard.slots.count();
+        let entries = [&shard.entries[0], &shard.entries[1]].map(|entry| entry.load(Relaxed));
+        if form != Form::NoReaderFence {
+            fence(Acquire);
+        }
+        if let Some(key) = shard.slots.name(count) {
+            let other = if key == 1 { 2 } else { 1 };
+            assert!(!entries.contains(&other), "{FOUND}rank {key} named from the other's entries");
+        }
     });
-    turn();
-    let count = shard.slots.count();
-    turn();
-    let entries = [&shard.entries[0], &shard.entries[1]].map(|entry| entry.load(Relaxed));
-    if form != Form::NoReaderFence {
-        fence(Acquire);
-    }
-    turn();
-    if let Some(key) = shard.slots.name(count) {
-        let other = if key == 1 { 2 } else { 1 };
-        assert!(!entries.contains(&other), "{FOUND}rank {key} named from the other's entries");
-    }
-    writer.join().unwrap();
 }
 
 /// A clear masks the slot: a lookup that begins after it names nobody from it.
 fn cleared_is_gone(told_before: bool) {
+    watch(0);
     let slots = Slots::new();
     slots.give(1);
     let shared = Arc::new((slots, AtomicU64::new(0)));
     let lane = shared.clone();
-    let writer = thread::spawn(move || {
+    let writer = move || {
         if told_before {
             lane.1.store(1, Release);
-            turn();
         }
         lane.0.mask();
         lane.1.store(1, Release);
-        turn();
+    };
+    race(writer, || {
+        let after = shared.1.load(Acquire) == 1;
+        let count = shared.0.count();
+        fence(Acquire);
+        assert!(!after || shared.0.name(count).is_none(), "{FOUND}a cleared slot is named");
     });
-    turn();
-    let after = shared.1.load(Acquire) == 1;
-    let count = shared.0.count();
-    fence(Acquire);
-    assert!(!after || shared.0.name(count).is_none(), "{FOUND}a cleared slot is named");
-    writer.join().unwrap();
 }
 
 #[test]

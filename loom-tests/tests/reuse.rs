@@ -1,68 +1,86 @@
-//! A run's id is used again while a reader is inside the old one.
+//! A lookup is inside a run that dies, and whose id and positions are used again: for another chain (S1b, M3, M18), and below a
+//! run that stays (S3, M3).
 #![cfg(loom)]
 
-use kvatlas_index::version::Version;
-use kvatlas_loom_tests::check::{FOUND, broken, sound};
-use kvatlas_loom_tests::protocol::*;
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU64, Ordering::*};
-use loom::thread;
+use kvatlas_index::fault::Fault;
+use kvatlas_loom_tests::check::{FOUND, broken_by, sound};
+use kvatlas_loom_tests::fleet::{Asker, at_rest, fleet, race, race_in_turn};
 
-struct Run<P> {
-    version: P,
-    base: AtomicU64,
-    len: AtomicU64,
-    free: AtomicU64,
+/// Rank 0 gives up blocks 1 and 2; rank 1, of another lane, stores another chain. No lookup finds rank 1 below the first one.
+fn reuse_by_another_lane() {
+    let (index, [mut first, mut second]) = fleet(1);
+    first.store(0, &[1, 2]);
+    let mut asker = Asker::new(&index, &[1, 2]);
+    let killer = move || {
+        first.remove(0, &[1, 2]);
+        first
+    };
+    let taker = move || {
+        second.store(0, &[7]);
+        second
+    };
+    let (first, second, depths) = race_in_turn(killer, taker, || asker.ask());
+    let depths = depths.unwrap_or_default();
+    assert!([0, 2].contains(&depths[0]), "{FOUND}torn: {} blocks", depths[0]);
+    assert!(depths[1] == 0, "{FOUND}a rank of another life of the run");
+    at_rest(&index, [&first, &second], &[(&[1, 2], &[0, 0]), (&[7], &[0, 1])]);
 }
 
-fn take<P: Protocol>(run: &Run<P>) {
-    if run.free.load(Acquire) == 1 {
-        P::reuse_fence();
-        run.base.store(2, Relaxed);
-        run.len.store(1, Relaxed);
-        drop(run.version.revive());
-    }
+/// The same by one lane: its own order is enough but for the sequence, which must not begin again.
+fn reuse_by_the_same_lane() {
+    let (index, [mut lane]) = fleet(2);
+    lane.store(0, &[1, 2]);
+    let mut asker = Asker::new(&index, &[1, 2]);
+    let other_chain = move || {
+        lane.remove(0, &[1, 2]);
+        lane.store(1, &[7]);
+        lane
+    };
+    let (lane, depths) = race(other_chain, || asker.ask());
+    let depths = depths.unwrap_or_default();
+    assert!([0, 2].contains(&depths[0]), "{FOUND}torn: {} blocks", depths[0]);
+    assert!(depths[1] == 0, "{FOUND}a rank of another life of the run");
+    at_rest(&index, [&lane], &[(&[1, 2], &[0, 0]), (&[7], &[0, 1])]);
 }
 
-/// One lane kills the run, it or another takes the id. A reader may see either life, never words of both.
-fn reuse<P: Protocol>(same_lane: bool) {
-    let word = AtomicU64::new;
-    let run = Arc::new(Run { version: P::new_alive(), base: word(7), len: word(3), free: word(0) });
-    let lane = run.clone();
-    let killer = thread::spawn(move || {
-        let mut held = lane.version.lock();
-        held.kill();
-        drop(held);
-        lane.free.store(1, Release);
-        if same_lane {
-            take(&lane);
-        }
-    });
-    let lane = run.clone();
-    let taker = (!same_lane).then(|| thread::spawn(move || take(&lane)));
-    if let Some(seen) = run.version.begin() {
-        let (base, len) = (run.base.load(Relaxed), run.len.load(Acquire));
-        if run.version.confirm(seen) {
-            let one_life = [(7, 3), (2, 1)].contains(&(base, len));
-            assert!(one_life, "{FOUND}words of two lives: base {base}, len {len}");
-        }
-    }
-    killer.join().unwrap();
-    taker.into_iter().for_each(|taker| taker.join().unwrap());
-}
-
-#[test]
-fn a_reader_sees_one_life() {
-    sound("reuse by another lane", || reuse::<Version>(false));
-    sound("reuse by the same lane", || reuse::<Version>(true));
-}
-
-#[test]
-fn broken_without_reuse_fence() {
-    broken("reuse without the fence", || reuse::<Faulty<NO_REUSE_FENCE>>(false));
+/// Block 2 is trimmed, its position used for another one, and a child hung there: 1, 2, 3 was never a chain.
+fn reuse_of_a_parent() {
+    let (index, [mut lane]) = fleet(1);
+    lane.store(0, &[1, 2]);
+    let mut asker = Asker::new(&index, &[1, 2, 3]);
+    let other_end = move || {
+        lane.remove(0, &[2]);
+        lane.store_after(0, 1, &[4]);
+        lane.store_after(0, 4, &[3]);
+        lane
+    };
+    let (lane, depths) = race(other_end, || asker.ask());
+    assert!(depths.unwrap_or_default()[0] < 3, "{FOUND}a chain that never existed");
+    at_rest(&index, [&lane], &[(&[1, 2], &[1]), (&[1, 4, 3], &[3])]);
 }
 
 #[test]
-fn broken_sequence_starts_again() {
-    broken("reuse, sequence reset", || reuse::<Faulty<SEQUENCE_RESET>>(true));
+fn a_lookup_sees_one_life() {
+    sound("reuse by another lane", reuse_by_another_lane);
+    sound("reuse by the same lane", reuse_by_the_same_lane);
+}
+
+#[test]
+fn broken_reuse_without_fence() {
+    broken_by(Fault::ReuseUnfenced, "reuse by another lane", reuse_by_another_lane);
+}
+
+#[test]
+fn broken_sequence_that_begins_again() {
+    broken_by(Fault::SequenceReset, "reuse by the same lane", reuse_by_the_same_lane);
+}
+
+#[test]
+fn one_step_back_is_enough() {
+    sound("reuse of a parent", reuse_of_a_parent);
+}
+
+#[test]
+fn broken_without_the_step_back() {
+    broken_by(Fault::NoStepBack, "reuse of a parent", reuse_of_a_parent);
 }

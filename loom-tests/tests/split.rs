@@ -1,114 +1,96 @@
-//! A versioned run read against a split of that run. Both broken writer fences are here.
+//! A lookup meets a split of a run on its way (S1, M2, M20), and a lane that joins the run while another one splits it (M1, M10).
 #![cfg(loom)]
 
-use kvatlas_index::version::Version;
-use kvatlas_loom_tests::check::{FOUND, broken, sound};
-use kvatlas_loom_tests::protocol::*;
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU64, Ordering::*};
-use loom::thread;
+use kvatlas_index::fault::Fault;
+use kvatlas_loom_tests::check::{FOUND, broken_by, sound};
+use kvatlas_loom_tests::fleet::{Asker, at_rest, fleet, race};
 
-/// The words of a header that a reader takes together.
-struct Run<P> {
-    version: P,
-    base: AtomicU64,
-    len: AtomicU64,
-    /// Blocks held by a full holder, and by one that holds one block only.
-    full: AtomicU64,
-    partial: AtomicU64,
-    next: AtomicU64,
+/// Ranks 0 and 1 hold blocks 1 and 2; rank 1, whose first block goes, splits the run.
+fn lookup_of_the_run() {
+    let (index, [mut first, mut second]) = fleet(1);
+    first.store(0, &[1, 2]);
+    second.store(0, &[1, 2]);
+    let mut asker = Asker::new(&index, &[1, 2]);
+    let splitter = move || {
+        second.remove(0, &[1]);
+        second
+    };
+    let (second, depths) = race(splitter, || asker.ask());
+    if let Some(depths) = depths {
+        assert!(depths[0] == 2, "{FOUND}a holder throughout has {} blocks", depths[0]);
+        assert!([0, 2].contains(&depths[1]), "{FOUND}torn: {} blocks", depths[1]);
+    }
+    at_rest(&index, [&first, &second], &[(&[1, 2], &[2, 0])]);
 }
 
-impl<P: Protocol> Run<P> {
-    fn new(version: P, [base, len, full, partial, next]: [u64; 5]) -> Self {
-        let word = AtomicU64::new;
-        Run { version, base: word(base), len: word(len), full: word(full), partial: word(partial), next: word(next) }
+/// The same, while the lookup goes on from the run to a child at its end.
+fn lookup_of_a_child() {
+    let (index, [mut first, mut second]) = fleet(1);
+    first.store(0, &[1, 2, 3]);
+    second.store(0, &[1, 2]);
+    let mut asker = Asker::new(&index, &[1, 2, 3]);
+    let splitter = move || {
+        second.remove(0, &[1]);
+        second
+    };
+    let (second, depths) = race(splitter, || asker.ask());
+    if let Some(depths) = depths {
+        assert!(depths[0] == 3, "{FOUND}a holder throughout has {} blocks", depths[0]);
+        assert!([0, 2].contains(&depths[1]), "{FOUND}torn: {} blocks", depths[1]);
     }
-
-    /// base, len, full, partial, next, all of one version.
-    fn read(&self) -> Option<[u64; 5]> {
-        let seen = self.version.begin()?;
-        let len = self.len.load(Acquire);
-        let [base, full, partial, next] =
-            [&self.base, &self.full, &self.partial, &self.next].map(|word| word.load(Relaxed));
-        self.version.confirm(seen).then_some([base, len, full, partial, next])
-    }
+    at_rest(&index, [&first, &second], &[(&[1, 2, 3], &[3, 0])]);
 }
 
-/// A run of two blocks is split into two of one. The suffix takes the header of a dead run.
-fn split<P: Protocol>(suffix_filled_late: bool) {
-    let run = Run::new(P::new_alive(), [1, 2, 2, 1, 0]);
-    let dead = Run::new(P::new_dead(), [7, 3, 3, 3, 0]);
-    let both = Arc::new((run, dead));
-    let lane = both.clone();
-    let splitter = thread::spawn(move || {
-        let (run, suffix) = (&lane.0, &lane.1);
-        let mut held = run.version.lock();
-        P::reuse_fence();
-        let fill = || {
-            suffix.base.store(2, Relaxed);
-            suffix.len.store(1, Relaxed);
-            suffix.full.store(1, Relaxed);
-            suffix.partial.store(0, Relaxed);
-        };
-        if !suffix_filled_late {
-            fill();
-        }
-        let born = suffix.version.revive();
-        held.window(|| {
-            run.len.store(1, Relaxed);
-            run.full.store(1, Relaxed);
-            run.next.store(1, Relaxed);
-        });
-        if suffix_filled_late {
-            fill();
-        }
-        drop(born);
-    });
-    // Twice: the splitter loads the version before it stores to it, so loom does not run it before the reader's first load.
-    for _ in 0..2 {
-        let Some(prefix) = both.0.read() else { continue };
-        let whole = prefix == [1, 2, 2, 1, 0];
-        assert!(whole || prefix == [1, 1, 1, 1, 1], "{FOUND}torn prefix {prefix:?}");
-        if !whole && let Some(suffix) = both.1.read() {
-            assert!(suffix == [2, 1, 1, 0, 0], "{FOUND}torn suffix {suffix:?}");
-        }
-    }
-    splitter.join().unwrap();
+/// A lane joins the run while another one splits it: it holds both parts in the end.
+fn join_of_the_run() {
+    let (index, [mut first, mut second]) = fleet(2);
+    second.store(0, &[1, 2]);
+    second.store(1, &[1, 2]);
+    let splitter = move || {
+        second.remove(1, &[1]);
+        second
+    };
+    let (second, ()) = race(splitter, || first.store(0, &[1, 2]));
+    at_rest(&index, [&first, &second], &[(&[1, 2], &[2, 0, 2, 0])]);
 }
 
 #[test]
 fn a_split_is_seen_whole_or_not_at_all() {
-    sound("split", || split::<Version>(false));
-    sound("split, twin", || split::<Faulty<NO_FAULT>>(false));
+    sound("lookup and split", lookup_of_the_run);
 }
 
 #[test]
-fn broken_odd_store_without_fence() {
-    broken("split, odd store without fence", || split::<Faulty<WINDOW_WITHOUT_FENCE>>(false));
+fn broken_splits() {
+    for fault in [
+        Fault::WindowMissing,
+        Fault::WindowUnfenced,
+        Fault::WindowByAdd,
+        Fault::WindowBySwap,
+        Fault::ConfirmUnfenced,
+        Fault::SuffixFilledLate,
+    ] {
+        broken_by(fault, "lookup and split", lookup_of_the_run);
+    }
 }
 
 #[test]
-fn broken_add_in_place_of_the_fence() {
-    broken("split, fetch_add(SeqCst) for store and fence", || split::<Faulty<WINDOW_BY_ADD>>(false));
+fn a_child_stays_where_it_is() {
+    sound("lookup of a child and split", lookup_of_a_child);
 }
 
 #[test]
-fn broken_swap_in_place_of_the_fence() {
-    broken("split, swap(AcqRel) for store and fence", || split::<Faulty<WINDOW_BY_SWAP>>(false));
+fn broken_splits_below_a_child() {
+    for fault in [Fault::WindowMissing, Fault::SuffixFilledLate] {
+        broken_by(fault, "lookup of a child and split", lookup_of_a_child);
+    }
 }
 
 #[test]
-fn broken_no_window() {
-    broken("split, no window", || split::<Faulty<NO_WINDOW>>(false));
+fn a_join_meets_a_split() {
+    sound("join and split", join_of_the_run);
 }
 
 #[test]
-fn broken_reader_without_fence() {
-    broken("split, reader without fence", || split::<Faulty<CONFIRM_WITHOUT_FENCE>>(false));
-}
-
-#[test]
-fn broken_suffix_filled_after_its_birth() {
-    broken("split, suffix filled late", || split::<Version>(true));
+fn broken_joins_of_a_split_run() {
+    broken_by(Fault::LockedAtAnyVersion, "join and split", join_of_the_run);
 }

@@ -1,96 +1,98 @@
-//! A lane hangs a child at a run's end, or joins it, while another lane's last holder leaves and trims that end.
+//! What nobody holds any more goes while another lane comes: the end of a run (S4, M4), a run with its last holder (S6, M8), and
+//! one after the other in one removal (S8).
 #![cfg(loom)]
 
-use kvatlas_index::version::Version;
-use kvatlas_loom_tests::check::{FOUND, broken, sound};
-use kvatlas_loom_tests::protocol::*;
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU64, Ordering::*};
-use loom::thread;
+use kvatlas_index::fault::Fault;
+use kvatlas_loom_tests::check::{broken_by, sound, sound_to};
+use kvatlas_loom_tests::fleet::{at_rest, fleet, race};
 
-/// A run over two positions. `cut` is the leaving holder's, `joined` the other lane's, `kid` the child bit of position 2.
-struct Run<P> {
-    version: P,
-    len: AtomicU64,
-    cut: AtomicU64,
-    joined: AtomicU64,
-    kid: AtomicU64,
-}
-
-fn run<P: Protocol>() -> Arc<Run<P>> {
-    let word = AtomicU64::new;
-    Arc::new(Run { version: P::new_alive(), len: word(2), cut: word(2), joined: word(0), kid: word(0) })
-}
-
-/// How a form of the models differs from the product.
-#[derive(Clone, Copy, PartialEq)]
-enum Form {
-    Sound,
-    /// The child bit is set without LOCK.
-    BitOutside,
-    /// The length was read before LOCK.
-    LenFromBefore,
-    /// Holders and child bit were read before LOCK.
-    DecidedBefore,
-}
-
-/// The holder leaves; the end goes if nobody has it and nothing hangs there (rule R4).
-fn leave<P: Protocol>(run: &Run<P>, form: Form) {
-    let needed = || run.joined.load(Relaxed) == 2 || run.kid.load(Relaxed) == 1;
-    let early = needed();
-    let mut held = run.version.lock();
-    run.cut.store(0, Release);
-    let needed = if form == Form::DecidedBefore { early } else { needed() };
-    if !needed && run.len.load(Relaxed) == 2 {
-        held.window(|| run.len.store(1, Relaxed));
-    }
-}
-
-/// Joins the run to its end, and hangs a child there; whether it did.
-fn attach<P: Protocol>(run: &Run<P>, form: Form) -> bool {
-    let before = run.len.load(Acquire) == 2;
-    if form == Form::BitOutside && before {
-        run.kid.store(1, Relaxed);
-    }
-    let held = run.version.lock();
-    let there = match form {
-        Form::LenFromBefore | Form::BitOutside => before,
-        _ => run.len.load(Relaxed) == 2,
+/// Rank 0 gives up block 2, the end of its run, which rank 1 joins.
+fn attach_and_trim() {
+    let (index, [mut first, mut second]) = fleet(1);
+    first.store(0, &[1, 2]);
+    second.store(0, &[1]);
+    let leaver = move || {
+        first.remove(0, &[2]);
+        first
     };
-    if there {
-        run.kid.store(1, Relaxed);
-        run.joined.store(2, Release);
-    }
-    drop(held);
-    there
+    let (first, ()) = race(leaver, || second.store_after(0, 1, &[2]));
+    at_rest(&index, [&first, &second], &[(&[1, 2], &[1, 2])]);
 }
 
-fn attach_against_trim<P: Protocol>(form: Form) {
-    let run = run::<P>();
-    let lane = run.clone();
-    let leaver = thread::spawn(move || leave(&lane, form));
-    let attached = attach(&run, form);
-    leaver.join().unwrap();
-    assert!(!attached || run.len.load(Acquire) == 2, "{FOUND}a child hangs at a trimmed position");
-    assert!(attached || run.len.load(Acquire) == 1, "{FOUND}an end that nobody needs stays");
+/// The last holder of a run leaves, and its lane uses the id for another chain at once; another lane joins the run.
+fn leave_and_join() {
+    let (index, [mut first, mut second]) = fleet(1);
+    first.store(0, &[1, 2, 3]);
+    second.store(0, &[1, 2]);
+    let leaver = move || {
+        first.remove(0, &[3]);
+        first.store(0, &[7]);
+        first
+    };
+    let (first, ()) = race(leaver, || second.store_after(0, 2, &[3]));
+    at_rest(&index, [&first, &second], &[(&[1, 2, 3], &[2, 3]), (&[7], &[1, 0])]);
+}
+
+/// A removal cascades over two runs: the child at the end of a run goes, and then that end, which another lane joins.
+fn cascade_and_join() {
+    let (index, [mut first, mut second]) = fleet(1);
+    first.store(0, &[1, 2, 3]);
+    second.store(0, &[1]);
+    let leaver = move || {
+        first.remove(0, &[2, 3]);
+        first
+    };
+    let (first, ()) = race(leaver, || second.store_after(0, 1, &[2]));
+    at_rest(&index, [&first, &second], &[(&[1, 2, 3], &[1, 2])]);
+}
+
+/// A removal cascades over two runs: the child at the end of a run goes, and then that end. Another lane stores the same chain,
+/// joins the run and then the child, or opens it.
+fn cascade_and_open() {
+    let (index, [mut first, mut second]) = fleet(1);
+    first.store(0, &[1, 2, 3]);
+    second.store(0, &[1]);
+    let leaver = move || {
+        first.remove(0, &[2, 3]);
+        first
+    };
+    let (first, ()) = race(leaver, || second.store_after(0, 1, &[2, 3]));
+    at_rest(&index, [&first, &second], &[(&[1, 2, 3], &[1, 3])]);
 }
 
 #[test]
 fn an_attached_end_is_never_trimmed() {
-    sound("attach against trim", || attach_against_trim::<Version>(Form::Sound));
+    sound("attach and trim", attach_and_trim);
 }
 
 #[test]
-fn broken_bit_set_outside_the_lock() {
-    broken("child bit without the lock", || attach_against_trim::<Version>(Form::BitOutside));
+fn broken_attached_ends() {
+    for fault in [Fault::LockedAtAnyVersion, Fault::FieldsFromBefore, Fault::TrimmedLater] {
+        broken_by(fault, "attach and trim", attach_and_trim);
+    }
 }
 
 #[test]
-fn broken_length_from_before_the_lock() {
-    broken("length from before the lock", || attach_against_trim::<Version>(Form::LenFromBefore));
+fn unlinked_or_joined() {
+    sound("last holder leaves and another joins", leave_and_join);
 }
 
 #[test]
-fn broken_decided_before_the_lock() {
-    broken("trim decided before the lock", || attach_against_trim::<Version>(Form::DecidedBefore));
+fn broken_last_holders() {
+    for fault in [Fault::LockedAtAnyVersion, Fault::LockedIfAlive] {
+        broken_by(fault, "last holder leaves and another joins", leave_and_join);
+    }
+}
+
+#[test]
+fn a_removal_over_two_runs_meets_an_opener() {
+    sound_to(3, "removal over two runs and join", cascade_and_join);
+    sound("removal over two runs and opener", cascade_and_open);
+}
+
+#[test]
+fn broken_removals_over_two_runs() {
+    for fault in [Fault::ReachFromBefore, Fault::TrimmedLater, Fault::LockedAtAnyVersion] {
+        broken_by(fault, "removal over two runs and join", cascade_and_join);
+    }
 }

@@ -4,6 +4,7 @@ use super::image::Drafts;
 use super::tree::{self, Blocks};
 use super::{Place, Seat, bit_of, by_cut, by_slot, entry_of, of_slot_key, page_bit, page_of};
 use crate::error::IndexError;
+use crate::fault::{Fault, injected};
 use crate::layout::{CROWD, Entry, Fields, HEADER_SLOTS, Header, INLINE, half};
 use crate::shard::Shard;
 use crate::sync::{AtomicU64, Ordering};
@@ -69,6 +70,12 @@ impl Shard {
     ) -> Result<(), IndexError> {
         debug_assert!(entry.cut <= f.len);
         if let Seat::Entry(i) = seat {
+            if injected(Fault::EntryMoved) && entry.cut == 0 {
+                let (words, last) = (header.holder_words(), INLINE - 1);
+                store_half(words, i.into(), half(words, last));
+                store_half(words, last, 0);
+                return Ok(());
+            }
             store_half(header.holder_words(), i.into(), entry.pack());
             return Ok(());
         }

@@ -151,13 +151,18 @@ impl Shard {
         let old = &mut drafts.old_blocks;
         old.clear();
         self.each_block(&before, &mut |id| old.push(id));
+        let give_early = injected(Fault::BlocksGivenEarly);
+        if give_early {
+            let mut alloc = self.alloc.lock();
+            old.iter().for_each(|&id| alloc.give_ext(id));
+        }
         if injected(Fault::ReplacedUnwindowed) {
             install(header, &mut fields, &image);
         } else {
             lock.window(|| install(header, &mut fields, &image));
         }
         *f = fields;
-        if !old.is_empty() {
+        if !old.is_empty() && !give_early {
             // Only after the window closed: a reader inside it must not see them change under an even version.
             let mut alloc = self.alloc.lock();
             old.iter().for_each(|&id| alloc.give_ext(id));

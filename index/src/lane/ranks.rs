@@ -4,6 +4,7 @@
 //! swept later (retired.rs). So closing or clearing a rank costs the same however much it held.
 
 use crate::error::IndexError;
+use crate::fault::{Fault, injected};
 use crate::lane::names::HolderNames;
 use crate::lane::parking::Parking;
 use crate::lane::{Lane, Rank};
@@ -129,7 +130,7 @@ impl Lane {
 
     /// A masked slot on which `blocks` were held, with so many private names: free, once it is swept.
     fn leave_slot(&mut self, slot: u32, blocks: u64, names: u64) {
-        if blocks == 0 {
+        if blocks == 0 || injected(Fault::GivenBeforeSwept) {
             return self.free_slot(slot);
         }
         if self.retired.is_full() {

@@ -5,6 +5,7 @@
 
 use crate::alloc::GRANULE;
 use crate::error::IndexError;
+use crate::fault::{Fault, injected};
 use crate::kids::Kids;
 use crate::lane::work::{HeldRun, Work};
 use crate::layout::{Entry, Fields, ROOT};
@@ -44,7 +45,8 @@ impl<'a> Work<'a> {
         let (base, len, cap) = (old.base + at, old.len - at, old.cap - at);
         let mut f = Fields { base, parent: base - 1, next: old.next, ext: 0, len, cap, holders: 0, flags: 0 };
         let header = shard.header(run);
-        if let Err(full) = shard.install_new(&mut self.scratch.drafts, header, &mut f, second) {
+        let late = injected(Fault::SuffixFilledLate);
+        if !late && let Err(full) = shard.install_new(&mut self.scratch.drafts, header, &mut f, second) {
             self.stock.give_run(&shard.alloc, run);
             return Err(full);
         }
@@ -57,6 +59,9 @@ impl<'a> Work<'a> {
             suffix.lock.kill();
             self.give_back(suffix);
             return Err(full);
+        }
+        if late {
+            shard.install_new(&mut self.scratch.drafts, header, &mut suffix.f, second)?;
         }
         shard.kids.add(&shard.arena, base - 1);
         // Until a new owner is seen, `next` of the first half leads here.
@@ -86,12 +91,20 @@ impl<'a> Work<'a> {
                 return;
             }
             if keep > 0 {
+                if injected(Fault::TrimmedLater) {
+                    drop(held);
+                    held = self.lock_cover(f.base).0;
+                }
                 self.shorten(held, keep);
                 return;
             }
+            let early = (injected(Fault::ReachFromBefore) && f.parent != ROOT).then(|| {
+                let (sight, _) = shard.locate(f.parent);
+                shard.furthest(shard.header(sight.run), &sight.fields)
+            });
             match self.unlink(held) {
                 Some(parent) => {
-                    reach = shard.furthest(parent.header, &parent.f);
+                    reach = early.unwrap_or_else(|| shard.furthest(parent.header, &parent.f));
                     held = parent;
                 }
                 None => return,

@@ -5,6 +5,7 @@ use crate::alloc::GRANULE;
 use crate::compare::common;
 use crate::edge::Found;
 use crate::error::IndexError;
+use crate::fault::{Fault, injected};
 use crate::kids::Kids;
 use crate::lane::names::Hint;
 use crate::lane::work::{HeldRun, NamedAt, Standing, Work};
@@ -147,7 +148,7 @@ impl<'a> Work<'a> {
         let first = contents[0];
         let Some((sight, offset)) = seen else {
             let root = shard.root_lock(first.0).lock();
-            if !matches!(shard.child(ROOT, first, u32::MAX), Found::Miss) {
+            if !injected(Fault::ChildNotProbed) && !matches!(shard.child(ROOT, first, u32::MAX), Found::Miss) {
                 return Ok(None);
             }
             let (taken, old) = self.open(ROOT, names, contents, kind, did)?;
@@ -162,6 +163,7 @@ impl<'a> Work<'a> {
         if let Some(taken) = self.append(&mut held, offset, names, contents, did)? {
             return Ok(Some(taken));
         }
+        let held = Some(held).filter(|_| !injected(Fault::OpenedUnlocked));
         let (taken, old) = self.open(at, names, contents, kind, did)?;
         drop(held);
         self.leave(old)?;
@@ -173,8 +175,10 @@ impl<'a> Work<'a> {
         let (shard, f) = (self.shard, &held.f);
         // Inside the run or as its successor, what follows is the next position. A successor cannot leave while its parent's
         // LOCK is held, so its first content is stable.
-        let follows = (offset + 1 < f.len || f.next != 0) && shard.arena.content(at + 1) == first.0;
-        follows || Kids::any(&shard.arena, at) && !matches!(shard.child(at, first, u32::MAX), Found::Miss)
+        let next = !injected(Fault::NextNotProbed) && (offset + 1 < f.len || f.next != 0);
+        let follows = next && shard.arena.content(at + 1) == first.0;
+        let children = !injected(Fault::ChildNotProbed) && Kids::any(&shard.arena, at);
+        follows || children && !matches!(shard.child(at, first, u32::MAX), Found::Miss)
     }
 
     /// Appends in place where the rank holds the run canonically to its end and there is room, or can be. `None` where it

@@ -2,6 +2,7 @@
 
 use crate::alloc::Stock;
 use crate::cover::image::Drafts;
+use crate::fault::{Fault, injected};
 use crate::lane::names::{Hint, HolderNames, LaneNames};
 use crate::lane::store::After;
 use crate::layout::{Entry, Fields, Header, ROOT, slot_of};
@@ -95,7 +96,8 @@ impl Shard {
         let header = self.header(sight.run);
         let lock = header.version().lock_at(sight.seen, &mut counts.lock_waits)?;
         counts.locks += 1;
-        Some(HeldRun { run: sight.run, header, f: header.load(), lock })
+        let f = if injected(Fault::FieldsFromBefore) { sight.fields } else { header.load() };
+        Some(HeldRun { run: sight.run, header, f, lock })
     }
 }
 

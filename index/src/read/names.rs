@@ -6,6 +6,7 @@
 //!
 //! Answers share the copy and name their holders when they are asked; a change makes a new copy and leaves theirs alone.
 
+use crate::fault::{Fault, injected};
 use crate::layout::{rank_of, tier_of};
 use crate::read::found::{Form, Found};
 use crate::read::levels::RankTier;
@@ -124,7 +125,8 @@ impl Names {
         // Acquire fence: pairs with the fence(Release) of `RankSlots::mask` and the Release stores of entries: the entries
         // were read above, the names and the count follow.
         fence(Ordering::Acquire);
-        let copied = self.copied_at == count && slots.unchanged(count);
+        let unchanged = injected(Fault::CountNotCompared) || slots.unchanged(count);
+        let copied = self.copied_at == count && unchanged;
         Naming { slots, count, table: copied.then_some(&self.table) }
     }
 }

@@ -10,6 +10,7 @@
 use crate::alloc::GRANULE;
 use crate::compare::common_of;
 use crate::edge;
+use crate::fault::{Fault, injected};
 use crate::layout::{Fields, Header, ROOT};
 use crate::prefetch::read_soon;
 use crate::read::found::Found;
@@ -147,7 +148,9 @@ impl Walk<'_> {
                 left = survivors.enter(&Stretch { shard, header, fields: f, matched, depth: self.depth }, found);
             }
             // Hand over hand: the second is ordered by the Acquire load of this run's version.
-            if !header.version().confirm(sight.seen) || last.is_some_and(|(last, seen)| !last.version().confirm(seen)) {
+            let changed =
+                |(last, seen): (Header<'_>, Seen)| !last.version().confirm(seen) && !injected(Fault::NoStepBack);
+            if !header.version().confirm(sight.seen) || last.is_some_and(changed) {
                 return false;
             }
             if matched == 0 {
