@@ -5,10 +5,8 @@
 //! the rank's status says EXACT at that batch or a later one. In the end every prompt of the last life is looked up and compared
 //! with what the publisher holds; a difference is an error.
 
-#[allow(dead_code, reason = "shared with the tests")]
 #[path = "../tests/common/mod.rs"]
 mod common;
-#[allow(dead_code, reason = "shared with the tests")]
 #[path = "../tests/engine/mod.rs"]
 mod engine;
 #[path = "../tests/publisher/mod.rs"]

@@ -19,6 +19,7 @@ usage: cargo xtask TASK
   test     every suite: units, properties, concurrent, loom, recorded streams, service end to end
   ci       test, plus formatting, lints, documentation and the README's commands
   loom     the loom models alone
+  network  recorded streams through a hostile network, 500 seeds, and 10,000 schedules in virtual time (minutes)
   churn    the long memory test: a million chains through an index that keeps 200 (minutes)
   instructions [--update]   instructions an operation against the baselines; needs valgrind
   tsan     the concurrent suite under ThreadSanitizer
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         ["test"] => tasks::test(&mut runner),
         ["ci"] => tasks::ci(&mut runner),
         ["loom"] => tasks::loom(&mut runner),
+        ["network"] => tasks::network(&mut runner),
         ["churn"] => tasks::churn(&mut runner),
         ["instructions"] => instructions::run(&mut runner, false),
         ["instructions", "--update"] => instructions::run(&mut runner, true),

@@ -54,6 +54,14 @@ pub fn loom(runner: &mut Runner) -> Result<(), Failed> {
     runner.run("loom", "cargo test -p kvatlas-loom-tests --release --target-dir target/loom", LOOM)
 }
 
+/// Hostile networks at full size; the suites play fewer.
+pub fn network(runner: &mut Runner) -> Result<(), Failed> {
+    let sockets = "cargo test -p kvatlas-service --test hostile_network -- --nocapture";
+    runner.run("recorded streams through a hostile network", sockets, &[("KVATLAS_SEEDS", "500")])?;
+    let virtual_time = "cargo test -p kvatlas-service --lib cursor::property -- --nocapture";
+    runner.run("schedules in virtual time", virtual_time, &[("KVATLAS_CASES", "10000")])
+}
+
 /// The long memory test.
 pub fn churn(runner: &mut Runner) -> Result<(), Failed> {
     let line = "cargo test --release -p kvatlas-index --test memory_churn -- --ignored --nocapture";
