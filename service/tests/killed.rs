@@ -1,0 +1,155 @@
+//! A service that is killed under load, with eight publishers of 20,000 blocks each, comes back by their replays alone: exact, and
+//! with every block. How long that took is printed, not judged.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod common;
+mod engine;
+mod publisher;
+
+use bytes::Bytes;
+use common::*;
+use kvatlas_service::grpc::proto;
+use kvatlas_service::grpc::proto::index_service_client::IndexServiceClient;
+use kvatlas_service::grpc::proto::worker_service_client::WorkerServiceClient;
+use publisher::Publisher;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::transport::Channel;
+
+const PUBLISHERS: u32 = 8;
+/// Blocks of a batch; a chain is five batches.
+const BATCH_BLOCKS: u32 = 4;
+const CHAIN_BATCHES: u32 = 5;
+/// 20,000 blocks; what comes under load is less than as many again, so that a ring of 10,000 batches keeps all of it.
+const BATCHES: u32 = 5_000;
+
+/// A service in a process of its own, which does not outlive its test.
+struct Served {
+    child: Child,
+    channel: Channel,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // SIGKILL.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+async fn serve(workers: &[String]) -> Served {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kvatlas"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", ""])
+        .args(workers.iter().flat_map(|worker| ["--worker", worker]))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let at = line.split_whitespace().find_map(|word| word.strip_prefix("grpc=")).expect("the port is named");
+    let channel = Channel::from_shared(format!("http://{at}")).unwrap().connect().await.unwrap();
+    Served { child, channel }
+}
+
+/// Tokens of a chain's first blocks.
+fn chain(publisher: u32, number: u32, blocks: u32) -> Vec<u32> {
+    let first = (publisher * 10_000 + number) * CHAIN_BATCHES * BATCH_BLOCKS * BLOCK_SIZE;
+    (first..first + blocks * BLOCK_SIZE).collect()
+}
+
+fn payload(publisher: u32, batch: u32) -> Bytes {
+    let (number, part) = (batch / CHAIN_BATCHES, batch % CHAIN_BATCHES);
+    let name = |block: u32| (u64::from(number) << 32) | u64::from(block + 1);
+    let first = part * BATCH_BLOCKS;
+    let names: Vec<u64> = (first..first + BATCH_BLOCKS).map(name).collect();
+    let ids = chain(publisher, number, first + BATCH_BLOCKS).split_off((first * BLOCK_SIZE) as usize);
+    let parent = (first > 0).then(|| name(first - 1));
+    engine::batch(f64::from(batch), vec![engine::stored(parent, &names, &ids, u64::from(BLOCK_SIZE), &[])])
+}
+
+/// Publishes some hundred batches a second until told to stop; then says how many there are.
+fn load(number: u32, mut publisher: Publisher, stop: watch::Receiver<bool>) -> JoinHandle<(Publisher, u32)> {
+    tokio::spawn(async move {
+        let mut pace = tokio::time::interval(Duration::from_millis(5));
+        let mut next = BATCHES;
+        while !*stop.borrow() && next < 2 * BATCHES {
+            pace.tick().await;
+            publisher.publish(payload(number, next)).await;
+            next += 1;
+        }
+        (publisher, next)
+    })
+}
+
+/// Waits until every rank is exact at or beyond its wanted sequence.
+async fn exact(served: &Served, wanted: &[u64]) {
+    let mut workers = WorkerServiceClient::new(served.channel.clone());
+    tokio::time::timeout(DEADLINE * 3, async {
+        let mut period = tokio::time::interval(Duration::from_millis(5));
+        loop {
+            let listed = workers.list(proto::ListRequest::default()).await.unwrap().into_inner().workers;
+            let there = |(i, wanted): (usize, &u64)| {
+                let worker = listed.iter().find(|w| w.spec.as_ref().is_some_and(|s| s.id == format!("w{i}")));
+                let rank = &worker.expect("registered").ranks[0];
+                rank.trust() == proto::Trust::Exact && rank.cursor >= Some(*wanted)
+            };
+            if wanted.iter().enumerate().all(there) {
+                return;
+            }
+            period.tick().await;
+        }
+    })
+    .await
+    .expect("every rank is exact in time");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_is_killed_under_load_comes_back_by_replay() {
+    let (mut workers, mut loads) = (Vec::new(), Vec::new());
+    let (stop, stopped) = watch::channel(false);
+    for number in 0..PUBLISHERS {
+        let publisher = Publisher::start().await;
+        for batch in 0..BATCHES {
+            publisher.lose(payload(number, batch));
+        }
+        let (events, replay) = (&publisher.events, &publisher.replay);
+        workers.push(format!("id=w{number},model={MODEL},block_size={BLOCK_SIZE},events={events},replay={replay}"));
+        loads.push(load(number, publisher, stopped.clone()));
+    }
+    let before = [u64::from(BATCHES) - 1; PUBLISHERS as usize];
+    let first = serve(&workers).await;
+    exact(&first, &before).await;
+    drop(first);
+
+    let began = Instant::now();
+    let again = serve(&workers).await;
+    let serving = began.elapsed();
+    exact(&again, &before).await;
+    println!(
+        "killed: serving after {:.0} ms, {PUBLISHERS} ranks of {} blocks and more exact after {:.0} ms",
+        serving.as_secs_f64() * 1e3,
+        BATCHES * BATCH_BLOCKS,
+        began.elapsed().as_secs_f64() * 1e3,
+    );
+    stop.send_replace(true);
+    let mut publishers = Vec::new();
+    for load in loads {
+        publishers.push(load.await.unwrap());
+    }
+    let newest: Vec<u64> = publishers.iter().map(|(_, next)| u64::from(*next) - 1).collect();
+    exact(&again, &newest).await;
+
+    let mut index = IndexServiceClient::new(again.channel.clone());
+    for (number, (_, batches)) in (0..).zip(&publishers) {
+        let chains = batches / CHAIN_BATCHES;
+        for chain_number in (0..chains).step_by(97).chain([chains - 1]) {
+            let blocks = CHAIN_BATCHES * BATCH_BLOCKS;
+            let answer = index.lookup(ask(chain(number, chain_number, blocks))).await.unwrap().into_inner();
+            assert_eq!(rows(&answer), [(format!("w{number}").as_str(), 0, blocks)], "chain {chain_number}");
+        }
+    }
+}
