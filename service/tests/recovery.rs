@@ -16,6 +16,7 @@ use tonic::Code;
 fn quick() -> Raw {
     let mut raw = small();
     raw.ingest.reconnect_min_ms = 5;
+    raw.ingest.idle_probe_ms = 50;
     raw.ingest.replay_silence_max_ms = 200;
     raw.ingest.recovery_backoff_min_ms = 5;
     raw.ingest.recovery_backoff_max_ms = 20;
@@ -142,6 +143,34 @@ async fn a_state_that_cannot_be_read_changes_nothing() {
     let unknown = proto::WorkerSpec { snapshots: Some("zip".into()), ..spec("other") };
     let refused = clients.register(unknown).await.unwrap_err();
     assert!(refused.code() == Code::InvalidArgument && refused.message().contains("worker.snapshots"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_restart_while_a_state_is_awaited_gives_it_up() {
+    let running = run(quick()).await;
+    let mut clients = clients(&running).await;
+    let publisher = Publisher::start().await;
+    (0..4).for_each(|number| {
+        publisher.lose(block(number));
+    });
+    {
+        let mut ring = publisher.ring.lock().unwrap();
+        (ring.oldest, ring.state_stalls) = (2, true);
+    }
+    register(&mut clients, &publisher, Some("vllm:replay")).await;
+    // The second attempt asks for the state.
+    let rank = until(&mut clients, |rank| count(rank, "recoveries") == 2).await;
+    assert_eq!((rank.trust(), rank.cursor), (proto::Trust::Partial, Some(3)));
+    let (events, replay) = (publisher.events.clone(), publisher.replay.clone());
+    drop(publisher);
+    let next = Publisher::start_at(&events, &replay).await;
+    let ids = tokens(3);
+    next.lose(engine::batch(100.0, vec![engine::stored(None, &[51, 52, 53], &ids, u64::from(BLOCK_SIZE), &[])]));
+    let rank = until(&mut clients, at(0, proto::Trust::Exact)).await;
+    // With the rank's connection, or because its own broke first.
+    let given_up = count(&rank, "recovery_snapshot_abandoned") + count(&rank, "recovery_snapshot_failed");
+    assert!(rank.incarnation == 2 && given_up >= 1, "{rank:?}");
+    assert_eq!(depth(&mut clients, 20).await, 3);
 }
 
 #[tokio::test]

@@ -18,6 +18,8 @@ pub struct Ring {
     pub mute: bool,
     /// Payloads that make the state before the next batch; `None` where states are not offered.
     pub state: Option<Vec<Bytes>>,
+    /// Requests for the state are read and not answered.
+    pub state_stalls: bool,
 }
 
 pub struct Publisher {
@@ -84,6 +86,9 @@ fn replies(ring: &Ring, asked: &Bytes) -> Option<Vec<(u64, Bytes)>> {
     }
     let end = (u64::MAX, Bytes::new());
     let next = ring.batches.len() as u64;
+    if ring.state_stalls && &asked[..] == b"snapshot" {
+        return None;
+    }
     if let Some(state) = ring.state.as_ref().filter(|_| &asked[..] == b"snapshot") {
         return Some(state.iter().map(|payload| (next, payload.clone())).chain([end]).collect());
     }
