@@ -265,7 +265,7 @@ fn limits(seed: u64, run_blocks_max: u32) {
     let mut pair = Pair::new(&Configuration { name, ranks, lanes: 1, shards: 1, run_blocks_max, tiny: true });
     (0..ranks).for_each(|rank| pair.open(rank).unwrap());
     let mut rng = Rng::new(seed);
-    for step in 0..4000 {
+    for step in 0..8000 {
         let (seat, chain) = (rng.below(SEATS), rng.below(6));
         let (rank, tier) = (seat * 64, if rng.chance(700) { DEVICE } else { Tier::Host });
         // Chains part at different depths; names are everybody's, the rank's own, or another chain's.

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// How our index is named when its lane sees the queue and asks for memory ahead.
 const AHEAD: &str = "kvatlas-ahead";
+/// Ours, on transparent huge pages.
+const HUGE: &str = "kvatlas-huge";
 /// Blocks of a store in which growth of tables has a gate.
 const GROWTH_BLOCKS: u32 = 64;
 
@@ -156,13 +158,21 @@ pub fn rows(outcome: &Outcome) -> Vec<Row> {
     let Some(ours) = of_name("kvatlas") else { return Vec::new() };
     let gates = Gates::of(outcome);
     let mut rows = Vec::new();
-    for theirs in outcome.indexes.iter().filter(|measured| measured.name != "kvatlas" && measured.name != AHEAD) {
+    for theirs in outcome.indexes.iter().filter(|measured| !["kvatlas", AHEAD, HUGE].contains(&measured.name.as_str())) {
         event_rows(outcome, &gates, (ours, theirs), &mut rows);
         lookup_rows(outcome, &gates, (ours, theirs), &mut rows);
         memory_rows(outcome, &gates, (ours, theirs), &mut rows);
     }
     if let (Some(ahead), Some(theirs)) = (of_name(AHEAD), of_name("kv-index")) {
         ahead_rows(outcome, &gates, (ahead, theirs), &mut rows);
+    }
+    if let (Some(huge), Some(theirs)) = (of_name(HUGE), of_name("kv-index")) {
+        let mut on_huge_pages = Vec::new();
+        event_rows(outcome, &gates, (huge, theirs), &mut on_huge_pages);
+        lookup_rows(outcome, &gates, (huge, theirs), &mut on_huge_pages);
+        memory_rows(outcome, &gates, (huge, theirs), &mut on_huge_pages);
+        on_huge_pages.iter_mut().for_each(|row| row.what.push_str(", huge pages"));
+        rows.append(&mut on_huge_pages);
     }
     rows.extend(growth(outcome, ours));
     rows.extend(tail(outcome, ours));
