@@ -2,7 +2,7 @@
 #![cfg(loom)]
 
 use kvatlas_index::fault::Fault;
-use kvatlas_loom_tests::check::{FOUND, broken_by, sound};
+use kvatlas_loom_tests::check::{FOUND, broken_by, sound, sound_to};
 use kvatlas_loom_tests::fleet::{Asker, at_rest, fleet, race, race_of_three};
 
 /// A first block, below the lock that stands in for the root's.
@@ -73,7 +73,7 @@ fn two_lanes_make_one_child() {
 
 #[test]
 fn three_lanes_make_one_first_block() {
-    sound("three openers", three_at_the_root);
+    sound_to(1, "three openers", three_at_the_root);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A lookup is inside a run that dies, and whose id and positions are used again: for another chain (S1b, M3, M18), and below a
-//! run that stays (S3, M3).
+//! A lookup is inside a run that dies, and whose id and positions are used again: for another chain (S1b, M3), and below a run
+//! that stays (S3, M3).
 #![cfg(loom)]
 
 use kvatlas_index::fault::Fault;
