@@ -158,7 +158,8 @@ pub fn rows(outcome: &Outcome) -> Vec<Row> {
     let Some(ours) = of_name("kvatlas") else { return Vec::new() };
     let gates = Gates::of(outcome);
     let mut rows = Vec::new();
-    for theirs in outcome.indexes.iter().filter(|measured| !["kvatlas", AHEAD, HUGE].contains(&measured.name.as_str())) {
+    for theirs in outcome.indexes.iter().filter(|measured| !["kvatlas", AHEAD, HUGE].contains(&measured.name.as_str()))
+    {
         event_rows(outcome, &gates, (ours, theirs), &mut rows);
         lookup_rows(outcome, &gates, (ours, theirs), &mut rows);
         memory_rows(outcome, &gates, (ours, theirs), &mut rows);
