@@ -15,6 +15,7 @@ use crate::indexers::{Choice, Form};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use kvatlas_benches::provenance::Provenance;
+use kvatlas_corpora::Parameters;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -205,7 +206,7 @@ fn ladder(arguments: &LadderArguments) -> Result<bool, LadderError> {
 fn weigh(arguments: &LadderArguments) -> Result<bool, LadderError> {
     let folder = tempfile::tempdir()?;
     let (tape, corpus, hash) = record(&arguments.corpus, folder.path())?;
-    let provenance = Provenance::of_this_process(hash, 0)?;
+    let provenance = Provenance::of_this_process(hash, cores())?;
     let bars = Bars::new();
     let mut results = Vec::new();
     for &indexer in &arguments.indexer {
@@ -214,17 +215,15 @@ fn weigh(arguments: &LadderArguments) -> Result<bool, LadderError> {
         bars.trial("");
     }
     bars.finish();
-    let json = save(
-        &arguments.out,
-        arguments.file_name("memory"),
-        &Saved { provenance, corpus: Some(corpus), results: &results },
-    )?;
+    let json = save(&arguments.out, arguments.file_name("memory"), &Saved { provenance, corpus, results: &results })?;
     writeln!(io::stdout(), "{}\nreport: {}", memory::table(&results), json.display())?;
     Ok(true)
 }
 
 fn churned(arguments: &LadderArguments) -> Result<bool, LadderError> {
-    let provenance = Provenance::of_this_process(String::new(), 0)?;
+    let (trace, schedule) = arguments.corpus.schedule()?;
+    let provenance = Provenance::of_this_process(trace.sha256(), cores())?;
+    let corpus = ChurnFacts { parameters: arguments.corpus.parameters()?, schedule };
     let mut results = Vec::new();
     for &indexer in &arguments.indexer {
         let bar = share_bar(&format!("churn of {}", indexer.name()));
@@ -236,8 +235,7 @@ fn churned(arguments: &LadderArguments) -> Result<bool, LadderError> {
         writeln!(io::stdout(), "{}\n{}", indexer.name(), churn::table(&result))?;
         results.push(result);
     }
-    let json =
-        save(&arguments.out, arguments.file_name("churn"), &Saved { provenance, corpus: None, results: &results })?;
+    let json = save(&arguments.out, arguments.file_name("churn"), &Saved { provenance, corpus, results: &results })?;
     writeln!(io::stdout(), "report: {}", json.display())?;
     Ok(results.iter().flat_map(|r| &r.samples).all(|s| s.differing == 0))
 }
@@ -245,28 +243,36 @@ fn churned(arguments: &LadderArguments) -> Result<bool, LadderError> {
 fn compared(arguments: &LadderArguments) -> Result<bool, LadderError> {
     let folder = tempfile::tempdir()?;
     let (tape, corpus, hash) = record(&arguments.corpus, folder.path())?;
-    let provenance = Provenance::of_this_process(hash, 0)?;
+    let provenance = Provenance::of_this_process(hash, cores())?;
     let tape = Tape::load(&tape)?;
     let bars = Bars::new();
     bars.part("comparing", Some(EXACT_POINTS as u64));
     let prompts = arguments.check.unwrap_or(500);
     let results = exact::run(&arguments.indexer, arguments.form, &tape, EXACT_POINTS, prompts, |_| bars.trial(""))?;
     bars.finish();
-    let json = save(
-        &arguments.out,
-        arguments.file_name("exact"),
-        &Saved { provenance, corpus: Some(corpus), results: &results },
-    )?;
+    let json = save(&arguments.out, arguments.file_name("exact"), &Saved { provenance, corpus, results: &results })?;
     writeln!(io::stdout(), "{}\nreport: {}", exact::table(&results), json.display())?;
     Ok(exact::all_exact(&results))
 }
 
 /// A report of the modes without a page.
 #[derive(Serialize)]
-struct Saved<'a, R> {
+struct Saved<'a, C, R> {
     provenance: Provenance,
-    corpus: Option<CorpusFacts>,
+    corpus: C,
     results: &'a R,
+}
+
+/// What churn replays: it is generated on the way, so nothing is known of it before.
+#[derive(Serialize)]
+struct ChurnFacts {
+    parameters: Parameters,
+    schedule: String,
+}
+
+/// Cores that this process may use.
+fn cores() -> usize {
+    core_affinity::get_core_ids().map_or(0, |cores| cores.len())
 }
 
 fn save(folder: &Path, name: &str, value: &impl Serialize) -> Result<PathBuf, LadderError> {

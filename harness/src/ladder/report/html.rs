@@ -198,11 +198,11 @@ fn times(body: &mut String, report: &Report) {
 fn tables(body: &mut String, report: &Report) {
     body.push_str(
         "<h2>The same as a table</h2><div class=\"card scroll\"><table><thead><tr><th class=\"left\">indexer</th><th>done</th>\
-         <th>service p50</th><th>p99</th><th>p99.9</th><th>wait p99</th><th>to done p50</th><th>p99</th><th>p99.9</th><th>event \
-         lag p99</th><th>trials</th><th>replaced</th><th>kept disturbed</th></tr></thead><tbody>",
+         <th>service p50</th><th>p99</th><th>p99.9</th><th>wait p50</th><th>p99</th><th>p99.9</th><th>to done \
+         p50</th><th>p99</th><th>p99.9</th><th>event lag p99</th><th>trials</th><th>replaced</th><th>kept disturbed</th></tr></thead><tbody>",
     );
     for rung in &report.measured.rungs {
-        let _ = write!(body, "<tr class=\"load\"><td colspan=\"13\">offered {}/s</td></tr>", amount(rung.rate as f64));
+        let _ = write!(body, "<tr class=\"load\"><td colspan=\"15\">offered {}/s</td></tr>", amount(rung.rate as f64));
         for arm in &rung.arms {
             let tally = [arm.tally.usable, arm.tally.replaced, arm.tally.kept_disturbed].map(|n| n.to_string());
             let cells = [vec![done(rung, arm)], latencies(arm), tally.to_vec()].concat();
@@ -258,6 +258,7 @@ fn provenance(body: &mut String, report: &Report) {
         ("command", format!("<code>{}</code>", escape(&p.command.join(" ")))),
         ("command SHA-256", format!("<code>{}</code>", p.command_sha256)),
         ("binary", format!("kvatlas-harness {}, SHA-256 <code>{}</code>", escape(&p.version), p.binary_sha256)),
+        ("commit", format!("<code>{}</code>", escape(&p.commit))),
         ("corpus SHA-256", format!("<code>{}</code>", p.corpus_sha256)),
         ("machine", escape(&p.machine.line())),
         ("load average before", escape(p.machine.load_average.as_deref().unwrap_or("unknown"))),

@@ -93,7 +93,9 @@ fn loads(report: &Report) -> Table {
         "service p50",
         "p99",
         "p99.9",
-        "wait p99",
+        "wait p50",
+        "p99",
+        "p99.9",
         "to done p50",
         "p99",
         "p99.9",
@@ -118,11 +120,13 @@ pub fn done(rung: &Rung, arm: &Arm) -> String {
 
 /// The columns of times.
 pub fn latencies(arm: &Arm) -> Vec<String> {
-    let columns: [fn(&crate::ladder::trial::TrialResult) -> u64; 8] = [
+    let columns: [fn(&crate::ladder::trial::TrialResult) -> u64; 10] = [
         |t| t.lookups.service.p50,
         |t| t.lookups.service.p99,
         |t| t.lookups.service.p999,
+        |t| t.lookups.queue_wait.p50,
         |t| t.lookups.queue_wait.p99,
+        |t| t.lookups.queue_wait.p999,
         |t| t.lookups.scheduled_to_done.p50,
         |t| t.lookups.scheduled_to_done.p99,
         |t| t.lookups.scheduled_to_done.p999,
