@@ -3,43 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
+mod served;
 
 use common::*;
 use kvatlas_service::grpc::proto::event_service_client::EventServiceClient;
 use kvatlas_service::grpc::proto::{self};
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
-
-const KVATLAS: &str = env!("CARGO_BIN_EXE_kvatlas");
-
-/// A served binary that does not outlive its test.
-struct Served {
-    child: Child,
-    grpc: String,
-    admin: String,
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn serve(args: &[&str]) -> Served {
-    let mut child = Command::new(KVATLAS)
-        .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
-        .args(args)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let after =
-        |key: &str| line.split_whitespace().find_map(|w| w.strip_prefix(key)).expect("ports are named").to_owned();
-    Served { grpc: after("grpc="), admin: after("admin="), child }
-}
+use served::{KVATLAS, serve};
+use std::io::Read;
+use std::process::{Child, Command};
 
 fn client(endpoint: &str, args: &[&str]) -> (bool, String, String) {
     let output = Command::new(KVATLAS).args(args).args(["--endpoint", endpoint]).output().unwrap();

@@ -5,6 +5,7 @@
 mod common;
 mod engine;
 mod publisher;
+mod served;
 
 use bytes::Bytes;
 use common::*;
@@ -12,8 +13,7 @@ use kvatlas_service::grpc::proto;
 use kvatlas_service::grpc::proto::index_service_client::IndexServiceClient;
 use kvatlas_service::grpc::proto::worker_service_client::WorkerServiceClient;
 use publisher::Publisher;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use served::{Served, serve};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -26,33 +26,12 @@ const CHAIN_BATCHES: u32 = 5;
 /// 20,000 blocks; what comes under load is less than as many again, so that a ring of 10,000 batches keeps all of it.
 const BATCHES: u32 = 5_000;
 
-/// A service in a process of its own, which does not outlive its test.
-struct Served {
-    child: Child,
-    channel: Channel,
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        // SIGKILL.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-async fn serve(workers: &[String]) -> Served {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_kvatlas"))
-        .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", ""])
-        .args(workers.iter().flat_map(|worker| ["--worker", worker]))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let at = line.split_whitespace().find_map(|word| word.strip_prefix("grpc=")).expect("the port is named");
-    let channel = Channel::from_shared(format!("http://{at}")).unwrap().connect().await.unwrap();
-    Served { child, channel }
+/// A service in a process of its own that follows these workers, and a channel to it.
+async fn following(workers: &[String]) -> (Served, Channel) {
+    let args: Vec<&str> = workers.iter().flat_map(|worker| ["--worker", worker]).collect();
+    let served = serve(&args);
+    let channel = Channel::from_shared(format!("http://{}", served.grpc)).unwrap().connect().await.unwrap();
+    (served, channel)
 }
 
 /// Tokens of a chain's first blocks.
@@ -86,8 +65,8 @@ fn load(number: u32, mut publisher: Publisher, stop: watch::Receiver<bool>) -> J
 }
 
 /// Waits until every rank is exact at or beyond its wanted sequence.
-async fn exact(served: &Served, wanted: &[u64]) {
-    let mut workers = WorkerServiceClient::new(served.channel.clone());
+async fn exact(channel: &Channel, wanted: &[u64]) {
+    let mut workers = WorkerServiceClient::new(channel.clone());
     tokio::time::timeout(DEADLINE * 3, async {
         let mut period = tokio::time::interval(Duration::from_millis(5));
         loop {
@@ -121,14 +100,14 @@ async fn a_service_that_is_killed_under_load_comes_back_by_replay() {
         loads.push(load(number, publisher, stopped.clone()));
     }
     let before = [u64::from(BATCHES) - 1; PUBLISHERS as usize];
-    let first = serve(&workers).await;
-    exact(&first, &before).await;
+    let (first, channel) = following(&workers).await;
+    exact(&channel, &before).await;
     drop(first);
 
     let began = Instant::now();
-    let again = serve(&workers).await;
+    let (_again, channel) = following(&workers).await;
     let serving = began.elapsed();
-    exact(&again, &before).await;
+    exact(&channel, &before).await;
     println!(
         "killed: serving after {:.0} ms, {PUBLISHERS} ranks of {} blocks and more exact after {:.0} ms",
         serving.as_secs_f64() * 1e3,
@@ -141,9 +120,9 @@ async fn a_service_that_is_killed_under_load_comes_back_by_replay() {
         publishers.push(load.await.unwrap());
     }
     let newest: Vec<u64> = publishers.iter().map(|(_, next)| u64::from(*next) - 1).collect();
-    exact(&again, &newest).await;
+    exact(&channel, &newest).await;
 
-    let mut index = IndexServiceClient::new(again.channel.clone());
+    let mut index = IndexServiceClient::new(channel);
     for (number, (_, batches)) in (0..).zip(&publishers) {
         let chains = batches / CHAIN_BATCHES;
         for chain_number in (0..chains).step_by(97).chain([chains - 1]) {

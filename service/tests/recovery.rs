@@ -77,6 +77,15 @@ async fn until(clients: &mut Clients, wanted: impl Fn(&proto::RankStatus) -> boo
     }
 }
 
+/// A publisher of so many batches that nobody has heard.
+async fn heard_by_nobody(batches: u32) -> Publisher {
+    let publisher = Publisher::start().await;
+    (0..batches).for_each(|number| {
+        publisher.lose(block(number));
+    });
+    publisher
+}
+
 fn at(cursor: u64, trust: proto::Trust) -> impl Fn(&proto::RankStatus) -> bool {
     move |rank| rank.cursor == Some(cursor) && rank.trust() == trust
 }
@@ -94,10 +103,7 @@ async fn depth(clients: &mut Clients, blocks: u32) -> u32 {
 async fn an_engine_that_tells_its_state_makes_a_late_join_exact() {
     let running = run(quick()).await;
     let mut clients = clients(&running).await;
-    let mut publisher = Publisher::start().await;
-    (0..20).for_each(|number| {
-        publisher.lose(block(number));
-    });
+    let mut publisher = heard_by_nobody(20).await;
     publisher.ring.lock().unwrap().oldest = 12;
     // First one that does not: the request is taken for a sequence beyond the newest.
     register(&mut clients, &publisher, Some("vllm:replay")).await;
@@ -127,10 +133,7 @@ async fn an_engine_that_tells_its_state_makes_a_late_join_exact() {
 async fn a_state_that_cannot_be_read_changes_nothing() {
     let running = run(quick()).await;
     let mut clients = clients(&running).await;
-    let publisher = Publisher::start().await;
-    (0..4).for_each(|number| {
-        publisher.lose(block(number));
-    });
+    let publisher = heard_by_nobody(4).await;
     {
         let mut ring = publisher.ring.lock().unwrap();
         ring.oldest = 2;
@@ -149,10 +152,7 @@ async fn a_state_that_cannot_be_read_changes_nothing() {
 async fn a_restart_while_a_state_is_awaited_gives_it_up() {
     let running = run(quick()).await;
     let mut clients = clients(&running).await;
-    let publisher = Publisher::start().await;
-    (0..4).for_each(|number| {
-        publisher.lose(block(number));
-    });
+    let publisher = heard_by_nobody(4).await;
     {
         let mut ring = publisher.ring.lock().unwrap();
         (ring.oldest, ring.state_stalls) = (2, true);
@@ -177,10 +177,7 @@ async fn a_restart_while_a_state_is_awaited_gives_it_up() {
 async fn a_short_ring_without_states_stays_partial_until_a_clear() {
     let running = run(quick()).await;
     let mut clients = clients(&running).await;
-    let mut publisher = Publisher::start().await;
-    (0..4).for_each(|number| {
-        publisher.lose(block(number));
-    });
+    let mut publisher = heard_by_nobody(4).await;
     publisher.ring.lock().unwrap().oldest = 2;
     register(&mut clients, &publisher, None).await;
     let asked = |rank: &proto::RankStatus| count(rank, "recovery_out_of_window") == 1;
