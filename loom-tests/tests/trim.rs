@@ -36,8 +36,9 @@ fn leave_and_join(uses_the_id_again: bool) {
     at_rest(&index, [&first, &second], &[(&[1, 2, 3], &[2, 3]), (&[7], &[other, 0])]);
 }
 
-/// A removal cascades over two runs: the child at the end of a run goes, and then that end, which another lane joins.
-fn cascade_and_join() {
+/// A removal cascades over two runs: the child at the end of a run goes, and then that end. Another lane stores what followed its
+/// own first block there.
+fn cascade(followed_by: &'static [u64]) {
     let (index, [mut first, mut second]) = fleet(1);
     first.store(0, &[1, 2, 3]);
     second.store(0, &[1]);
@@ -45,22 +46,18 @@ fn cascade_and_join() {
         first.remove(0, &[2, 3]);
         first
     };
-    let (first, ()) = race(leaver, || second.store_after(0, 1, &[2]));
-    at_rest(&index, [&first, &second], &[(&[1, 2, 3], &[1, 2])]);
+    let (first, ()) = race(leaver, || second.store_after(0, 1, followed_by));
+    at_rest(&index, [&first, &second], &[(&[1, 2, 3], &[1, 1 + followed_by.len() as u32])]);
 }
 
-/// A removal cascades over two runs: the child at the end of a run goes, and then that end. Another lane stores the same chain,
-/// joins the run and then the child, or opens it.
+/// It joins the end.
+fn cascade_and_join() {
+    cascade(&[2]);
+}
+
+/// It joins the end and then the child, or opens it.
 fn cascade_and_open() {
-    let (index, [mut first, mut second]) = fleet(1);
-    first.store(0, &[1, 2, 3]);
-    second.store(0, &[1]);
-    let leaver = move || {
-        first.remove(0, &[2, 3]);
-        first
-    };
-    let (first, ()) = race(leaver, || second.store_after(0, 1, &[2, 3]));
-    at_rest(&index, [&first, &second], &[(&[1, 2, 3], &[1, 3])]);
+    cascade(&[2, 3]);
 }
 
 #[test]
