@@ -4,9 +4,11 @@ use super::registration::Registration;
 use super::registry::FleetEvents;
 use super::view::RankEntry;
 use crate::ingest::{IngestLimits, Pulse, RankSink, RankStatus, SinkClosed, Trust, follow_rank};
+use crate::lanes::LaneError;
 use crate::ops::{Applied, Op, OpBatch};
+use crate::seed::SeedCall;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 /// Follows every rank of a worker that has a publisher, until `stop` is cancelled or the rank is closed.
@@ -39,6 +41,9 @@ pub(super) fn follow(
     }
 }
 
+/// Exports of one state that are begun before its lane's neighbours are taken to be too busy for it.
+const TELL_ATTEMPTS_MAX: u32 = 3;
+
 /// Takes a subscriber's operations to the rank's lane and its statuses to the rank's cell.
 struct LaneSink {
     rank: Arc<RankEntry>,
@@ -53,6 +58,21 @@ impl RankSink for LaneSink {
 
     async fn load(&mut self, sequence: u64, parts: Vec<Vec<Op>>) -> Result<Applied, SinkClosed> {
         self.rank.relay.load(&self.rank.lane, sequence, parts).await.map_err(|_| SinkClosed)
+    }
+
+    async fn tell(&mut self) -> Option<Vec<Vec<Op>>> {
+        for _ in 0..TELL_ATTEMPTS_MAX {
+            match self.rank.lane.export(self.rank.relay.snapshot_limits()).await {
+                Ok(parts) => return Some(parts),
+                Err(LaneError::Changed) => {}
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+
+    fn seed_calls(&mut self) -> Option<mpsc::Receiver<SeedCall>> {
+        self.rank.seeds.take_calls()
     }
 
     fn snapshot_room(&self) -> Arc<Semaphore> {

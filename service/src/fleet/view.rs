@@ -8,6 +8,7 @@ use super::watcher::VetoCell;
 use crate::ingest::Pulse;
 use crate::lanes::RankLane;
 use crate::relay::RankRelay;
+use crate::seed::SeedDesk;
 use crate::wire::HashMode;
 use kvatlas_index::{RankFilter, RankKey};
 use std::collections::{BTreeMap, HashMap};
@@ -41,6 +42,8 @@ pub struct RankEntry {
     pub status: StatusCell,
     /// When its publisher was in contact, and when it failed.
     pub pulse: Arc<Pulse>,
+    /// Where its state is told and taken.
+    pub seeds: SeedDesk,
     /// The veto of its worker.
     pub veto: Arc<VetoCell>,
     /// The cursor, where events are pushed over gRPC; `None` where a subscriber follows an engine.
@@ -71,6 +74,7 @@ impl RankEntry {
             relay,
             status: StatusCell::default(),
             pulse: veto.pulse(),
+            seeds: if push.is_some() { SeedDesk::closed() } else { SeedDesk::default() },
             veto,
             push: push.map(tokio::sync::Mutex::new),
             closed: AtomicBool::new(false),

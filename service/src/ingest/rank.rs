@@ -10,6 +10,7 @@ use super::snapshot::Staged;
 use super::spec::{Engine, IngestLimits, RankEndpoint, WorkerSpec};
 use super::status::{RankStatus, Trust};
 use crate::ops::{Applied, Op, OpBatch};
+use crate::seed::{Cut, Identity, Learned, NoSeed, Seed, Stores};
 use crate::wire::{FrameLimits, ReplayReply, TokenRoom, decode_batch_in, parse_live, parse_replay};
 use bytes::Bytes;
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub enum RankInput {
         /// Number of the request.
         request: u64,
     },
+    /// A state of the rank from elsewhere, to be taken if its publisher proves it. It takes the place of one that waits.
+    Seed(Box<Seed>),
     /// The socket refused to read a message, live or replayed, and the connection ended. Whatever was in it is lost.
     Unreadable,
     /// Time passed.
@@ -100,6 +103,7 @@ pub struct Now {
 /// The state of one rank.
 pub struct Rank {
     number: u32,
+    identity: Identity,
     limits: IngestLimits,
     frame_limits: FrameLimits,
     cursor: Cursor,
@@ -117,6 +121,8 @@ pub struct Rank {
     staged: Option<Staged>,
     /// The state, read and ready.
     state: Vec<Vec<Op>>,
+    /// What comes with the seed that waits for its proof.
+    seed: Option<(Stores, Learned)>,
 }
 
 impl Rank {
@@ -124,6 +130,7 @@ impl Rank {
     pub fn new(spec: &WorkerSpec, endpoint: &RankEndpoint, limits: &IngestLimits) -> Self {
         Self {
             number: endpoint.rank,
+            identity: Identity::of(spec, endpoint.rank),
             limits: *limits,
             frame_limits: FrameLimits { payload_bytes_max: limits.message_bytes_max, ..FrameLimits::default() },
             cursor: Cursor::new(*limits, endpoint.replay.is_some(), spec.engine == Engine::Sglang)
@@ -139,6 +146,7 @@ impl Rank {
             room: TokenRoom::default(),
             staged: None,
             state: Vec::new(),
+            seed: None,
         }
     }
 
@@ -171,6 +179,10 @@ impl Rank {
                 None => return,
             },
             RankInput::SnapshotFailed { request } => Input::SnapshotFailed { request },
+            RankInput::Seed(seed) => match self.offered(*seed) {
+                Some(input) => input,
+                None => return,
+            },
             RankInput::Unreadable => {
                 self.counters.bump("unreadable_messages");
                 self.cursor.unreadable("a message was too large to be read");
@@ -247,6 +259,21 @@ impl Rank {
     /// Why answers about the rank may be off although every event was applied.
     pub fn upper_bound(&self) -> Option<&'static str> {
         self.normalizer.upper_bound()
+    }
+
+    /// Whose state [`Self::cut`] is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// What a seed of the rank says beside its blocks, as of everything that was put out so far. Allocates.
+    pub fn cut(&self) -> Result<(Cut, Learned), NoSeed> {
+        if self.upper_bound().is_some() {
+            return Err(NoSeed::UpperBound);
+        }
+        let fits = self.normalizer.misconfigured().is_none();
+        let cut = self.cursor.cut().filter(|_| fits).ok_or(NoSeed::Unproven { trust: self.trust() })?;
+        Ok((cut, self.normalizer.learned()))
     }
 
     /// A snapshot for status pages. Allocates.
@@ -329,7 +356,26 @@ impl Rank {
                 self.read_last = Some(seq);
                 out.push(RankOutput::Load { sequence: seq, parts: std::mem::take(&mut self.state) });
             }
+            Output::LoadSeed { seq } => {
+                let (stores, learned) = self.seed.take().expect("the cursor loads a seed that waits, once");
+                self.incarnation = self.cursor.incarnation();
+                self.normalizer.restore(learned);
+                self.read_last = Some(seq);
+                out.push(RankOutput::Load { sequence: seq, parts: stores.into_parts() });
+            }
+            Output::DropSeed => self.seed = None,
         }
+    }
+
+    /// Takes a seed, if it may be of use.
+    fn offered(&mut self, seed: Seed) -> Option<Input> {
+        self.counters.bump("seeds_offered");
+        if let Err(refusal) = seed.check(&self.identity) {
+            self.counters.bump(refusal.label());
+            return None;
+        }
+        self.seed = Some((seed.stores, seed.learned));
+        Some(Input::Seed(seed.cut))
     }
 
     /// Takes a part of a state. What cannot be one gives the state up.

@@ -6,6 +6,7 @@
 use super::history::{History, Place};
 use super::limits::{RelayFull, RelayShared};
 use super::relayed::{Life, Relayed};
+use super::snapshot::SnapshotLimits;
 use super::subscription::{End, Subscription};
 use crate::ingest::Trust;
 use crate::lanes::{LaneError, RankLane};
@@ -186,6 +187,11 @@ impl RankRelay {
         let state = self.state();
         let history = &state.history;
         RelayStatus { batches: history.len(), bytes: history.bytes(), gone: history.gone(), lives: state.lives }
+    }
+
+    /// How the rank's state is cut into parts.
+    pub fn snapshot_limits(&self) -> SnapshotLimits {
+        self.shared.limits().snapshot
     }
 
     pub(super) fn shared(&self) -> &RelayShared {

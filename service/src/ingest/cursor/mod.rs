@@ -12,6 +12,8 @@
 //! everything fetched again from the beginning makes a tainted standing exact again; the last of these is tried by itself
 //! (`recovery.rs`).
 //!
+//! A state from elsewhere (a seed) takes the place of the first history, if the publisher proves that it is of its life (`seeded.rs`).
+//!
 //! Not here: decoding. Whoever applies the batches reports clears and unreadable content back ([`Cursor::cleared`],
 //! [`Cursor::content_lost`]).
 
@@ -24,16 +26,21 @@ mod recovery;
 mod recovery_tests;
 mod replay;
 #[cfg(test)]
+mod seed_tests;
+mod seeded;
+#[cfg(test)]
 mod tests;
 
 use super::counters::Counters;
 use super::spec::IngestLimits;
 use super::status::Trust;
+use crate::seed::Cut;
 use bytes::Bytes;
 use held::Held;
 use payloads::Payloads;
 use recovery::Recovery;
 use replay::{Purpose, Replay};
+use seeded::Seeding;
 use std::time::Duration;
 
 /// What happened. Times are passed beside it.
@@ -81,6 +88,9 @@ pub enum Input {
         /// Number of the request.
         request: u64,
     },
+    /// A state of the rank that was cut elsewhere, or in another run: to be loaded if it is proven. It takes the place of one that
+    /// waits.
+    Seed(Cut),
     /// Time passed; see [`Cursor::next_tick`].
     Tick,
 }
@@ -118,6 +128,13 @@ pub enum Output {
         /// The last batch that is in the state.
         seq: u64,
     },
+    /// Drop everything that the rank holds and take the state of the seed instead; it ends with batch `seq`.
+    LoadSeed {
+        /// The last batch that is in the state.
+        seq: u64,
+    },
+    /// Nothing comes of the seed.
+    DropSeed,
 }
 
 /// What is known about everything before the cursor.
@@ -157,6 +174,7 @@ pub struct Cursor {
     replay_useful: bool,
     probe_after: Duration,
     recovery: Recovery,
+    seeding: Seeding,
     /// Applied in this life before it was all fetched again: to be reached once more.
     reach: Option<u64>,
     counters: Counters,
@@ -186,6 +204,7 @@ impl Cursor {
             replay_useful: false,
             probe_after: limits.idle_probe,
             recovery: Recovery::default(),
+            seeding: Seeding::default(),
             reach: None,
             counters: Counters::default(),
             limits,
@@ -229,8 +248,10 @@ impl Cursor {
             }
             Input::SnapshotReady { request, next } => self.on_snapshot_ready(now, request, next, out),
             Input::SnapshotFailed { request } => self.on_snapshot_failed(now, request),
+            Input::Seed(cut) => self.on_seed(now, cut, out),
             Input::Tick => self.on_tick(now, out),
         }
+        self.plan_seed(now, out);
         self.plan_recovery(now);
     }
 
@@ -293,11 +314,14 @@ impl Cursor {
     pub fn trust(&self) -> Trust {
         let purpose = self.replay.as_ref().map(|r| r.purpose);
         match (purpose, self.standing) {
-            (Some(Purpose::Bootstrap), _) => Trust::Bootstrapping,
+            (Some(Purpose::Bootstrap | Purpose::Seeded), _) => Trust::Bootstrapping,
+            _ if self.seed_comes_first() => Trust::Bootstrapping,
             _ if self.incarnation == 0 => Trust::NeverSeen,
             (_, Standing::Partial) => Trust::Partial,
             (_, Standing::Degraded) => Trust::Degraded,
-            (Some(Purpose::Repair | Purpose::Reconnect | Purpose::Rebuild), Standing::Exact) => Trust::Degraded,
+            (Some(Purpose::Repair | Purpose::Reconnect | Purpose::Rebuild | Purpose::Seed), Standing::Exact) => {
+                Trust::Degraded
+            }
             (Some(Purpose::Probe) | None, Standing::Exact) if !self.connected => Trust::Degraded,
             (Some(Purpose::Probe) | None, Standing::Exact) => Trust::Exact,
         }
@@ -348,7 +372,7 @@ impl Cursor {
                 self.taint(Standing::Degraded, self.next(), why);
             }
             Some(_) => self.request(now, Purpose::Reconnect, out),
-            None if self.has_replay => self.request(now, Purpose::Bootstrap, out),
+            None if self.has_replay => self.begin(now, out),
             None => {}
         }
     }
@@ -356,6 +380,7 @@ impl Cursor {
     fn on_live(&mut self, now: Duration, seq: u64, payload: Bytes, out: &mut Vec<Output>) {
         self.heard = now;
         self.probe_after = self.limits.idle_probe;
+        self.judge_seed_live(now, seq, &payload, out);
         let backwards = self.last_live.is_some_and(|last| seq <= last);
         if self.applied.is_some_and(|applied| seq <= applied) {
             let repeated = match self.payloads.same(seq, &payload) {
@@ -446,6 +471,7 @@ impl Cursor {
     /// Another life of the publisher: nothing of the one before counts.
     fn restart(&mut self, now: Duration, first: Option<(u64, Bytes)>, out: &mut Vec<Output>) {
         self.counters.bump("restarts");
+        self.forget_interrupted();
         self.incarnation += 1;
         self.cancel_snapshot(now, out);
         self.recovery_over(now, "recovery_abandoned");

@@ -1,5 +1,6 @@
 //! Hashes of the payloads applied last, by sequence: how a publisher's next life is told from a repetition.
 
+use crate::seed::Proof;
 use std::collections::VecDeque;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -26,6 +27,19 @@ impl Payloads {
     pub(super) fn same(&self, seq: u64, payload: &[u8]) -> Option<bool> {
         let at = self.known.binary_search_by_key(&seq, |&(s, _)| s).ok()?;
         Some(self.known[at].1 == xxh3_64(payload))
+    }
+
+    /// The newest ones, in rising order.
+    pub(super) fn newest(&self, count: usize) -> impl Iterator<Item = Proof> + '_ {
+        let from = self.known.len().saturating_sub(count);
+        self.known.iter().skip(from).map(|&(sequence, payload_hash)| Proof { sequence, payload_hash })
+    }
+
+    /// Forgets everything but what another memory told, in rising order.
+    pub(super) fn restore(&mut self, proofs: &[Proof]) {
+        self.known.clear();
+        let newest = proofs.len().saturating_sub(self.count_max);
+        self.known.extend(proofs[newest..].iter().map(|proof| (proof.sequence, proof.payload_hash)));
     }
 
     pub(super) fn clear(&mut self) {

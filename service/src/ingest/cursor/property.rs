@@ -1,14 +1,17 @@
 //! Random schedules of losses, repetitions, delays, disconnections, restarts and broken replays against a model publisher:
-//! in the end the rank is exact and equal to the engine, or it says that it is not.
+//! in the end the rank is exact and equal to the engine, or it says that it is not. The subscriber itself may be started anew, and
+//! be offered seeds: its own ones, and those that a replica cut at any moment of this life of the publisher or an earlier one.
 
 use super::{Cursor, Input, Output};
 use crate::ingest::spec::IngestLimits;
 use crate::ingest::status::Trust;
+use crate::seed::{Cut, PROOFS_MAX, Proof};
 use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// What an engine's batch does, to a set of blocks.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +44,18 @@ enum Action {
     /// What was told arrives.
     DeliverState,
     Wait(u16),
+    /// The subscriber writes its state down.
+    Save,
+    /// The subscriber ends and is started anew.
+    StartAnew,
+    /// What was written down last is offered, whether it was made in this run or an earlier one.
+    OfferSaved,
+    /// A replica offers what it has: of the life so many before this one, so many batches before its end.
+    OfferFrom(u8, u8),
 }
+
+/// What a seed says, the blocks in it, and the life that it was cut from.
+type Saved = (Cut, BTreeSet<u8>, u32);
 
 #[derive(Clone, Copy, Debug)]
 enum Answer {
@@ -57,6 +71,7 @@ enum Answer {
 /// Engine, network and subscriber.
 struct World {
     cursor: Cursor,
+    fresh: Box<dyn Fn() -> Cursor>,
     now: Duration,
     /// Batches of this life, and how many of them the replay still has.
     log: Vec<Bytes>,
@@ -71,6 +86,11 @@ struct World {
     replies: VecDeque<Input>,
     state_request: Option<u64>,
     told: Option<(Input, BTreeSet<u8>, u32)>,
+    saved: Option<Saved>,
+    /// The seed that waits in the cursor.
+    offered: Option<Saved>,
+    /// Payload hashes of every batch, by life and sequence.
+    hashes: BTreeMap<(u32, u64), u64>,
     /// What the engine held after each batch, by life and sequence.
     states: BTreeMap<(u32, u64), BTreeSet<u8>>,
     /// Life and sequence of the batch applied last.
@@ -81,8 +101,10 @@ struct World {
 
 impl World {
     fn new(has_replay: bool, has_states: bool, window: usize, limits: IngestLimits) -> Self {
+        let fresh = move || Cursor::new(limits, has_replay, false).with_snapshots(has_replay && has_states);
         Self {
-            cursor: Cursor::new(limits, has_replay, false).with_snapshots(has_replay && has_states),
+            cursor: fresh(),
+            fresh: Box::new(fresh),
             now: Duration::ZERO,
             log: Vec::new(),
             window,
@@ -95,6 +117,9 @@ impl World {
             replies: VecDeque::new(),
             state_request: None,
             told: None,
+            saved: None,
+            offered: None,
+            hashes: BTreeMap::new(),
             states: BTreeMap::new(),
             last: None,
             wrong: None,
@@ -139,7 +164,46 @@ impl World {
                 self.now += Duration::from_millis(u64::from(millis));
                 self.step(Input::Tick);
             }
+            Action::Save => {
+                if let (Some(cut), Some((life, _))) = (self.cursor.cut(), self.last) {
+                    self.saved = Some((cut, self.seen.clone(), life));
+                }
+            }
+            Action::StartAnew => self.start_anew(),
+            Action::OfferSaved => {
+                if let Some(saved) = self.saved.clone() {
+                    self.offer(saved);
+                }
+            }
+            Action::OfferFrom(lives, batches) => self.offer_from(lives, batches),
         }
+    }
+
+    fn start_anew(&mut self) {
+        self.cursor = (self.fresh)();
+        self.connected = false;
+        self.network.clear();
+        self.replies.clear();
+        (self.request, self.state_request, self.told, self.offered) = (None, None, None, None);
+        self.seen.clear();
+        self.last = None;
+    }
+
+    /// A replica that has seen everything cuts its seed.
+    fn offer_from(&mut self, lives: u8, batches: u8) {
+        let life = self.life.saturating_sub(u32::from(lives));
+        let Some((&(_, newest), _)) = self.states.range((life, 0)..=(life, u64::MAX)).next_back() else { return };
+        let cursor = newest.saturating_sub(u64::from(batches));
+        let proof = |sequence| Proof { sequence, payload_hash: self.hashes[&(life, sequence)] };
+        let proofs = (cursor.saturating_sub(PROOFS_MAX as u64 - 1)..=cursor).map(proof).collect();
+        let cut = Cut { cursor, incarnation: 1, trust: Trust::Exact, proofs };
+        self.offer((cut, self.states[&(life, cursor)].clone(), life));
+    }
+
+    fn offer(&mut self, seed: Saved) {
+        let cut = seed.0.clone();
+        self.offered = Some(seed);
+        self.step(Input::Seed(cut));
     }
 
     fn publish(&mut self, change: Change, arrives: bool) {
@@ -151,6 +215,7 @@ impl World {
             Change::Clear => (b'!', 0),
         };
         let payload = [&[kind, block][..], &self.life.to_be_bytes(), &seq.to_be_bytes()].concat();
+        self.hashes.insert((self.life, seq), xxh3_64(&payload));
         self.log.push(payload.clone().into());
         self.states.insert((self.life, seq), self.truth.clone());
         if self.connected && arrives {
@@ -258,6 +323,11 @@ impl World {
                     let (blocks, life) = told.clone().expect("only a state that has come is loaded");
                     (self.seen, self.last) = (blocks, Some((life, seq)));
                 }
+                Output::LoadSeed { seq } => {
+                    let (_, blocks, life) = self.offered.take().expect("only a seed that waits is loaded");
+                    (self.seen, self.last) = (blocks, Some((life, seq)));
+                }
+                Output::DropSeed => self.offered = None,
                 Output::CancelReplay => {
                     self.replies.clear();
                     self.request = None;
@@ -330,6 +400,10 @@ fn action() -> impl Strategy<Value = Action> {
         4 => prop::bool::weighted(0.9).prop_map(Action::TellState),
         4 => Just(Action::DeliverState),
         4 => (1_u16..4_000).prop_map(Action::Wait),
+        2 => Just(Action::Save),
+        1 => Just(Action::StartAnew),
+        2 => Just(Action::OfferSaved),
+        2 => (0_u8..3, 0_u8..12).prop_map(|(lives, batches)| Action::OfferFrom(lives, batches)),
     ]
 }
 
@@ -421,5 +495,47 @@ proptest! {
         prop_assert_eq!(&world.wrong, &None);
         prop_assert_eq!(world.cursor.trust(), Trust::Exact);
         prop_assert_eq!(&world.seen, &world.truth);
+    }
+
+    #[test]
+    fn a_seed_within_the_window_makes_a_fresh_rank_exact_and_no_other_does(
+        (before, after, lives) in (1_u8..60, 0_u8..60, 0_u8..3),
+        window in 1_usize..60,
+        changes in prop::collection::vec(change(), 200),
+        limits in limits(),
+    ) {
+        // Everything up to the seed, then perhaps other lives, then what came after it.
+        let limits = IngestLimits { held_batches_max: 1_000, ..limits };
+        let mut world = World::new(true, false, window, limits);
+        let mut changes = changes.into_iter().cycle();
+        let mut publish = |world: &mut World, count: u8| {
+            (0..count).for_each(|_| world.publish(changes.next().expect("a cycle"), true));
+        };
+        world.act(Action::Connect);
+        world.quiesce(true, false);
+        publish(&mut world, before);
+        world.quiesce(true, false);
+        world.act(Action::Save);
+        prop_assert_eq!(world.cursor.trust(), Trust::Exact);
+        for _ in 0..lives {
+            world.act(Action::Restart);
+        }
+        publish(&mut world, after);
+        world.act(Action::StartAnew);
+        world.act(Action::OfferSaved);
+        world.settle(true, false);
+        prop_assert_eq!(&world.wrong, &None);
+        // `settle` publishes one batch, perhaps after the question was answered.
+        let gone = world.log.len().saturating_sub(window);
+        let counters = world.cursor.counters();
+        let loaded = counters.get("seeds_loaded") == 1;
+        prop_assert_eq!(loaded, lives == 0 && gone < usize::from(before));
+        let expected = if loaded || gone == 0 { Trust::Exact } else { Trust::Partial };
+        if expected == Trust::Exact || world.cursor.trust() == Trust::Exact {
+            prop_assert_eq!(&world.seen, &world.truth);
+        }
+        if expected == Trust::Exact {
+            prop_assert_eq!(world.cursor.trust(), Trust::Exact);
+        }
     }
 }

@@ -152,6 +152,11 @@ impl Cursor {
         }
     }
 
+    /// Whether an attempt is being made.
+    pub(super) fn recovery_runs(&self) -> bool {
+        self.recovery.running.is_some()
+    }
+
     /// Gives a state up that was asked for, if one was.
     pub(super) fn cancel_snapshot(&mut self, now: Duration, out: &mut Vec<Output>) {
         if matches!(self.recovery.running, Some(Way::Snapshot { .. })) {

@@ -174,7 +174,7 @@ fn none_are_made_where_none_are_allowed_or_none_can_help() {
 }
 
 /// As [`degraded`], with a publisher that can be asked for its state; the replay is out of the window.
-fn asked_for_its_state() -> Rig {
+pub(super) fn asked_for_its_state() -> Rig {
     let mut rig = degraded();
     rig.cursor =
         std::mem::replace(&mut rig.cursor, Cursor::new(IngestLimits::default(), true, false)).with_snapshots(true);

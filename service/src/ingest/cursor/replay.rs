@@ -19,6 +19,10 @@ pub(super) enum Purpose {
     /// The rank is not exact: does the publisher still have everything from the beginning? When it does, this becomes
     /// [`Purpose::Bootstrap`].
     Rebuild,
+    /// A seed waits: does the publisher have the batch at its cursor? When it does, this becomes [`Purpose::Seeded`].
+    Seed,
+    /// A seed was loaded: what follows it.
+    Seeded,
 }
 
 impl Purpose {
@@ -28,6 +32,8 @@ impl Purpose {
             Purpose::Bootstrap => Some("the history is being fetched"),
             Purpose::Repair => Some("missing batches are being fetched"),
             Purpose::Reconnect => Some("reconnected: what was missed is being fetched"),
+            Purpose::Seed => Some("a state from elsewhere is being checked"),
+            Purpose::Seeded => Some("what follows the loaded state is being fetched"),
             Purpose::Probe | Purpose::Rebuild => None,
         }
     }
@@ -66,6 +72,11 @@ impl Replay {
         self.proven = true;
     }
 
+    /// The state of a seed was loaded, which was proven by this answer or by the live stream.
+    pub(super) fn follows_seed(&mut self) {
+        (self.purpose, self.proven) = (Purpose::Seeded, true);
+    }
+
     /// Whether it has taken too long, all its requests together, however much it still has to say.
     pub(super) fn is_overdue(&self, now: Duration, limits: &IngestLimits) -> bool {
         now >= self.began + limits.replay_duration_max
@@ -93,7 +104,11 @@ impl Cursor {
             progressed: false,
             answered: false,
         });
-        let from = if purpose == Purpose::Rebuild { self.beginning() } else { self.applied.unwrap_or(0) };
+        let from = match purpose {
+            Purpose::Rebuild => self.beginning(),
+            Purpose::Seed => self.seed_cursor(),
+            _ => self.applied.unwrap_or(0),
+        };
         out.push(Output::RequestReplay { request, from });
     }
 
@@ -115,6 +130,10 @@ impl Cursor {
         let Some(replay) = &mut self.replay else { return };
         replay.answered = true;
         self.replay_useful = true;
+        if replay.purpose == Purpose::Seed && !self.judge_seed(now, seq, &payload, out) {
+            return;
+        }
+        let Some(replay) = &mut self.replay else { return };
         if replay.purpose == Purpose::Rebuild && !self.begin_rebuild(now, seq, &payload, out) {
             return;
         }
@@ -163,6 +182,10 @@ impl Cursor {
 
     pub(super) fn on_replay_end(&mut self, now: Duration, out: &mut Vec<Output>) {
         let Some(replay) = &self.replay else { return };
+        if replay.purpose == Purpose::Seed {
+            self.drop_seed(now, "seed_dropped_unknown_batch", out);
+            return;
+        }
         if self.applied.is_some() && !replay.answered {
             // Nothing at or after the cursor. A publisher that keeps batches has the cursor's, if it is the same one.
             let (purpose, attempt) = (replay.purpose, replay.attempt);
@@ -183,6 +206,10 @@ impl Cursor {
     /// The replay ended without its end marker.
     pub(super) fn on_replay_failed(&mut self, now: Duration, out: &mut Vec<Output>) {
         let Some(replay) = &self.replay else { return };
+        if replay.purpose == Purpose::Seed {
+            self.drop_seed(now, "seed_dropped_no_answer", out);
+            return;
+        }
         out.push(Output::CancelReplay);
         let overdue = replay.is_overdue(now, &self.limits);
         if !overdue && replay.progressed && replay.attempt < self.limits.replay_requests_max {
@@ -214,7 +241,8 @@ impl Cursor {
                 self.probe_less();
                 self.taint(Standing::Partial, 0, "the history could not be fetched");
             }
-            Purpose::Bootstrap | Purpose::Repair | Purpose::Reconnect | Purpose::Rebuild => {}
+            Purpose::Bootstrap | Purpose::Repair | Purpose::Reconnect => {}
+            Purpose::Rebuild | Purpose::Seed | Purpose::Seeded => {}
         }
         self.check_reach();
         self.recovery_given_up(now);
@@ -268,6 +296,7 @@ impl Cursor {
             return;
         }
         self.counters.bump("held_overflows");
+        self.seed_takes_too_long(now, out);
         self.give_up(now);
         out.push(Output::CancelReplay);
         self.drain(now, false, 1, out);

@@ -11,7 +11,7 @@ fn b(text: &str) -> Bytes {
 }
 
 impl Rig {
-    fn new(has_replay: bool) -> Self {
+    pub(super) fn new(has_replay: bool) -> Self {
         Self { cursor: Cursor::new(IngestLimits::default(), has_replay, false), now: Duration::ZERO }
     }
 
@@ -27,6 +27,8 @@ impl Rig {
                 Output::RequestSnapshot { .. } => "state".into(),
                 Output::CancelSnapshot => "no state".into(),
                 Output::Load { seq } => format!("load {seq}"),
+                Output::LoadSeed { seq } => format!("seed {seq}"),
+                Output::DropSeed => "drop seed".into(),
             })
             .collect()
     }

@@ -35,6 +35,20 @@ impl Groups {
         Self { full: BTreeMap::new(), read: None, unlearned: false, count_max }
     }
 
+    /// As after stores of this group alone, which has full attention; as [`Self::new`] without one.
+    pub(super) fn with_main(count_max: usize, main: Option<u64>) -> Self {
+        Self {
+            full: main.map(|group| (group, true)).into_iter().collect(),
+            read: main.map(|g| (g, true)),
+            ..Self::new(count_max)
+        }
+    }
+
+    /// The group that is read, if its kind was said.
+    pub(super) fn main(&self) -> Option<u64> {
+        self.read.map(|(group, _)| group)
+    }
+
     /// Learns from a store. `true` if another group is read from now on: what was read before has to go.
     pub(super) fn learn(&mut self, group: Option<u64>, kind: Option<&str>) -> bool {
         let group = group.unwrap_or(0);
@@ -108,6 +122,21 @@ mod tests {
         assert_eq!(groups.upper_bound(), Some("window groups beside the full group are left out"));
         assert!(!groups.learn(Some(2), Some("mla_attention")));
         assert_eq!(groups.reading(Some(2)), Reading::LeftOut);
+    }
+
+    #[test]
+    fn what_needs_no_mark_is_told_by_its_main_group() {
+        let mut groups = Groups::new(8);
+        groups.learn(Some(3), Some("full_attention"));
+        assert_eq!((groups.main(), groups.upper_bound()), (Some(3), None));
+        for mut again in [groups, Groups::with_main(8, Some(3))] {
+            // Removals carry no kind, and stores may carry none either.
+            assert_eq!((again.reading(Some(3)), again.reading(Some(0))), (Reading::Dense, Reading::Unlearned));
+            assert!(!again.learn(Some(3), Some("full_attention")));
+            assert!(!again.learn(Some(1), Some("sliding_window")));
+            assert!(again.upper_bound().is_some());
+        }
+        assert_eq!(Groups::with_main(8, None).reading(None), Reading::Dense);
     }
 
     #[test]

@@ -23,6 +23,7 @@ use super::counters::Counters;
 use super::hash_check::HashCheck;
 use super::spec::{IngestLimits, WorkerSpec};
 use crate::ops::Op;
+use crate::seed::Learned;
 use crate::wire::{
     Batch, Cleared, ContentHasher, Event, HashMode, Namespace, Prompt, Removed, SkipReason, StoreContentError, Stored,
     store_namespace,
@@ -114,6 +115,19 @@ impl Normalizer {
         if let Some(check) = &mut self.hash_check {
             check.reset();
         }
+    }
+
+    /// What the events said about the publisher so far.
+    pub fn learned(&self) -> Learned {
+        let upper_bound = self.upper_bound().is_some();
+        Learned { main_group: self.groups.main(), size_agrees: self.size_agrees, upper_bound }
+    }
+
+    /// Goes on from what was learned elsewhere of this life of the publisher. Answers that are upper bounds are no part of it.
+    pub fn restore(&mut self, learned: Learned) {
+        self.reset();
+        self.groups = Groups::with_main(self.groups_max, learned.main_group);
+        self.size_agrees = learned.size_agrees;
     }
 
     /// How the events do not fit the registration, if they do not.

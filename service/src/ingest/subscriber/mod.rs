@@ -21,12 +21,13 @@ use super::socket::{Endpoint, EndpointError, SocketLimits};
 use super::spec::{IngestLimits, RankEndpoint, WorkerSpec};
 use super::status::{RankStatus, Trust};
 use crate::ops::{Applied, Op, OpBatch};
+use crate::seed::{NoSeed, Seed, SeedCall, Stores};
 pub use pulse::{Pulse, probe};
 use queue::{Entry, Queue};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -52,6 +53,17 @@ pub trait RankSink: Send {
             }
             Ok(sum)
         }
+    }
+
+    /// The operations that make the rank as it is on an empty one, in parts. Nothing else applies to it meanwhile. `None` where
+    /// the rank's blocks kept moving, or there is nobody who could tell.
+    fn tell(&mut self) -> impl Future<Output = Option<Vec<Vec<Op>>>> + Send {
+        std::future::ready(None)
+    }
+
+    /// Where the rank is offered seeds, and asked for its own. Asked for once.
+    fn seed_calls(&mut self) -> Option<mpsc::Receiver<SeedCall>> {
+        None
     }
 
     /// Room for states that are fetched at once, over all ranks. Asked for once.
@@ -85,12 +97,13 @@ pub async fn follow_rank<S: RankSink>(
     spec: &WorkerSpec,
     endpoint: &RankEndpoint,
     limits: &IngestLimits,
-    sink: S,
+    mut sink: S,
     stop: CancellationToken,
 ) -> Result<(), EndpointError> {
     let events: Endpoint = endpoint.events.parse()?;
     let replay = endpoint.replay.as_deref().map(str::parse).transpose()?;
     let (pulse, snapshot_room) = (sink.pulse(), sink.snapshot_room());
+    let seed_calls = sink.seed_calls();
     let mut follower = Follower {
         name: format!("{} rank {}", spec.id, endpoint.rank),
         rank: Rank::new(spec, endpoint, limits),
@@ -104,6 +117,7 @@ pub async fn follow_rank<S: RankSink>(
         replay,
         snapshot_room,
         snapshots: JoinSet::new(),
+        seed_calls,
         replays: JoinSet::new(),
         replies: Queue::new(limits),
     };
@@ -127,6 +141,7 @@ struct Follower<S> {
     source: Option<Arc<dyn snapshot::SnapshotSource>>,
     snapshot_room: Arc<Semaphore>,
     snapshots: JoinSet<()>,
+    seed_calls: Option<mpsc::Receiver<SeedCall>>,
     origin: Instant,
     published: (Trust, bool, u64, Option<&'static str>),
     /// How often the rank was told that its event connection was made or ended.
@@ -144,6 +159,14 @@ impl<S: RankSink> Follower<S> {
             let entry = tokio::select! {
                 entry = events.next() => entry,
                 entry = self.replies.next() => self.comparable(entry),
+                call = next_call(&mut self.seed_calls) => match call {
+                    SeedCall::Offer(seed) => Entry::Input(RankInput::Seed(seed)),
+                    SeedCall::Tell(reply) => {
+                        // Whoever asked may be gone.
+                        let _ = reply.send(self.tell().await);
+                        continue;
+                    }
+                },
                 // Replies that wait already are no silence, however late they are looked at.
                 () = sleep_some(tick_at), if self.replies.is_empty() => Entry::Input(RankInput::Tick),
                 () = sleep_some(publish_at) => {
@@ -209,6 +232,13 @@ impl<S: RankSink> Follower<S> {
         Ok(())
     }
 
+    /// The rank's state between two steps. Its stream waits meanwhile.
+    async fn tell(&mut self) -> Result<Seed, NoSeed> {
+        let (cut, learned) = self.rank.cut()?;
+        let parts = self.sink.tell().await.ok_or(NoSeed::Busy)?;
+        Ok(Seed { identity: self.rank.identity().clone(), cut, learned, stores: Stores::new(parts) })
+    }
+
     fn ask_for_state(&mut self, number: u64) {
         self.snapshots.abort_all();
         if let Some(source) = &self.source {
@@ -256,6 +286,17 @@ impl<S: RankSink> Follower<S> {
 /// A rank that is only starting is what everybody expects.
 fn is_trouble(before: Trust, now: Trust) -> bool {
     before == Trust::Exact || matches!(now, Trust::Partial | Trust::Degraded | Trust::Misconfigured)
+}
+
+/// The next call; never, where none can come.
+async fn next_call(calls: &mut Option<mpsc::Receiver<SeedCall>>) -> SeedCall {
+    match calls {
+        Some(open) => match open.recv().await {
+            Some(call) => call,
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
 }
 
 async fn sleep_some(until: Option<Instant>) {
