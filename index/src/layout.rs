@@ -12,7 +12,7 @@
 //!    3  len : 16 | cap : 16 | holders : 24 | flags : 8  blocks, positions usable from base, holders in set form
 //!    4-7  inline form: 8 x u32 holder entries; set form: bits of full holders, device tier, ranks 0..256, canonical names
 //! EXT[block]     16 x u64, two cache lines; in set form HDR word 2 leads to a leaf of up to 30 keys, or to a crowd's root:
-//!    leaf, node  a tree of keys by cutoff or by slot                         (cover/tree.rs)
+//!    leaf, node  a tree of keys by cutoff or by slot                         (cover/tree)
 //!    root   0    tree by cutoff : 32 | tree by slot : 32
 //!           1    first page : 32 | -
 //!    page   0    private : 1 | tier : 11 | number : 20 | next page : 32

@@ -1,7 +1,8 @@
 //! One holder's part of a run changes, under the run's LOCK.
 
 use super::image::Drafts;
-use super::tree::{self, Blocks};
+use super::tree;
+use super::tree::edit::{self, Blocks};
 use super::{Place, Seat, bit_of, by_cut, by_slot, entry_of, of_slot_key, page_bit, page_of};
 use crate::error::IndexError;
 use crate::fault::{Fault, injected};
@@ -95,7 +96,7 @@ impl Shard {
         let new = (entry.cut > 0 && !bit).then(|| by_cut(entry));
         let old = if let Seat::Key(i) = seat { Some(i) } else { None };
         if let (Some(i), Some(key)) = (old, new)
-            && tree::shift_key(&self.arena, f.ext, i.into(), key)
+            && edit::shift_key(&self.arena, f.ext, i.into(), key)
         {
             return true;
         }
@@ -118,7 +119,7 @@ impl Shard {
             if flips {
                 flip_bit();
             }
-            tree::change_leaf(&self.arena, f.ext, old, new);
+            edit::change_leaf(&self.arena, f.ext, old, new);
             header.store_size(f);
         });
         true
@@ -188,9 +189,9 @@ impl Shard {
             if !crowd && self.keys(f) == tree::KEYS {
                 return self.rewrite(drafts, lock, header, f, entry);
             }
-            let mut needed = tree::blocks_needed(&self.arena, cuts, by_cut(entry));
+            let mut needed = edit::blocks_needed(&self.arena, cuts, by_cut(entry));
             if crowd {
-                needed += tree::blocks_needed(&self.arena, slots, by_slot(entry));
+                needed += edit::blocks_needed(&self.arena, slots, by_slot(entry));
             }
             self.take_blocks(&mut spare, needed)?;
         }
@@ -202,13 +203,13 @@ impl Shard {
             match new {
                 Place::Key(key) if exchange => {
                     if let Place::Key(was) = old {
-                        tree::exchange(&self.arena, cuts, by_cut(*was), by_cut(*key));
+                        edit::exchange(&self.arena, cuts, by_cut(*was), by_cut(*key));
                     }
                 }
                 Place::Key(key) => {
-                    cuts = tree::insert(&self.arena, cuts, by_cut(*key), &mut spare);
+                    cuts = edit::insert(&self.arena, cuts, by_cut(*key), &mut spare);
                     if crowd {
-                        slots = tree::insert(&self.arena, slots, by_slot(*key), &mut spare);
+                        slots = edit::insert(&self.arena, slots, by_slot(*key), &mut spare);
                     }
                 }
                 Place::Bit(word, _) => flip(word, bit_of(entry.slot)),
@@ -216,9 +217,9 @@ impl Shard {
             }
             match old {
                 Place::Key(key) if !exchange => {
-                    cuts = tree::remove(&self.arena, cuts, by_cut(*key), &mut freed);
+                    cuts = edit::remove(&self.arena, cuts, by_cut(*key), &mut freed);
                     if crowd {
-                        slots = tree::remove(&self.arena, slots, by_slot(*key), &mut freed);
+                        slots = edit::remove(&self.arena, slots, by_slot(*key), &mut freed);
                     }
                 }
                 Place::Bit(word, _) => flip(word, bit_of(entry.slot)),
@@ -336,8 +337,8 @@ impl Shard {
             let mut freed = Blocks::none();
             lock.window(|| {
                 let (cuts, slots) = root.roots();
-                let cuts = tree::remove(&self.arena, cuts, by_cut(full), &mut freed);
-                let slots = tree::remove(&self.arena, slots, by_slot(full), &mut freed);
+                let cuts = edit::remove(&self.arena, cuts, by_cut(full), &mut freed);
+                let slots = edit::remove(&self.arena, slots, by_slot(full), &mut freed);
                 root.set_roots(cuts, slots);
                 flip(&page.page_bits()[page_bit(full.slot).0], bit_of(full.slot));
             });

@@ -2,6 +2,7 @@
 
 use super::change::WORTH_A_PAGE;
 use super::tree;
+use super::tree::build;
 use super::{bit_of, by_cut, by_slot, of_cut_key, page_bit, page_of};
 use crate::error::IndexError;
 use crate::fault::{Fault, injected};
@@ -88,7 +89,7 @@ impl Plan {
         match (self.crowd(keys), keys) {
             (false, 0) => 0,
             (false, _) => 1,
-            (true, keys) => 1 + 2 * tree::blocks_built(keys) + self.pages,
+            (true, keys) => 1 + 2 * build::blocks_built(keys) + self.pages,
         }
     }
 }
@@ -200,12 +201,12 @@ impl Shard {
         let arena = &self.arena;
         let image = |flags, ext| Image { flags, holders: plan.holders, ext, words: plan.words };
         if !crowd {
-            return Ok(image(SET_FORM, tree::single(arena, keys, &mut take)));
+            return Ok(image(SET_FORM, build::single(arena, keys, &mut take)));
         }
-        let cuts = tree::build(arena, keys, level, &mut take);
+        let cuts = build::build(arena, keys, level, &mut take);
         keys.iter_mut().for_each(|key| *key = by_slot(of_cut_key(*key)));
         keys.sort_unstable();
-        let slots = tree::build(arena, keys, level, &mut take);
+        let slots = build::build(arena, keys, level, &mut take);
         let mut first_page = 0;
         for of_page in paged.chunk_by(|a, b| a.0 == b.0) {
             let id = take();

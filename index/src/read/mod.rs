@@ -6,6 +6,7 @@ mod explain;
 pub(crate) mod found;
 mod levels;
 mod names;
+mod slot_set;
 pub(crate) mod walk;
 
 use crate::index::Index;
