@@ -1,7 +1,7 @@
 //! The KV Atlas service: ingest of engine events, and lookups over gRPC.
 //!
-//! Layers, each importing only the ones before it: `kvatlas_index` <- [`wire`], [`seed`], [`ingest`] <- [`lanes`], [`relay`], [`fleet`],
-//! [`lookup`] <- [`grpc`], [`admin`] <- [`serve`] <- the binary.
+//! Layers, each importing only the ones before it: `kvatlas_index` <- [`wire`], [`seed`], [`ingest`] <- [`lanes`], [`relay`],
+//! [`republish`], [`fleet`], [`lookup`] <- [`grpc`], [`admin`] <- [`serve`] <- the binary.
 
 pub mod admin;
 pub mod config;
@@ -13,6 +13,7 @@ pub mod lanes;
 pub mod lookup;
 pub mod ops;
 pub mod relay;
+pub mod republish;
 pub mod seed;
 pub mod serve;
 pub mod topology;

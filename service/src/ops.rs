@@ -1,5 +1,6 @@
 //! The few operations that events come down to, between the normalizer and a lane.
 
+use bytes::Bytes;
 use kvatlas_index::{
     Cleared, ContentHash, EngineHash, Holder, IndexError, Lane, RankSlot, Removed, Store, StoreKind, Stored, Tier,
 };
@@ -80,6 +81,9 @@ pub struct OpBatch {
     pub ops: Vec<Op>,
     /// Batches between the one before and this one are lost for good.
     pub lost_before: bool,
+    /// The batch as the engines' wire carries it: as its engine sent it or, pushed, as an engine would have. `None` where nobody
+    /// asks for that, or that wire has no words for it.
+    pub payload: Option<Bytes>,
 }
 
 /// What a batch did in the index, summed over its operations.

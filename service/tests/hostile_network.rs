@@ -11,25 +11,24 @@ mod engine;
 mod proxy;
 mod publisher;
 mod recorded;
+mod stream;
 
-use bytes::Bytes;
-use engine::{World, apply, spec};
-use kvatlas_index::{EngineHash, Holder, Index, IndexConfig, Lane, RankKey, RankSlot, Tier};
+use engine::apply;
+use kvatlas_index::{Holder, Index, IndexConfig, Lane, RankKey, RankSlot};
 use kvatlas_service::ingest::{
-    Engine, IngestLimits, RankEndpoint, RankSink, RankStatus, SinkClosed, Trust, WorkerSpec, follow_rank,
+    IngestLimits, RankEndpoint, RankSink, RankStatus, SinkClosed, Trust, WorkerSpec, follow_rank,
 };
 use kvatlas_service::ops::{Applied, OpBatch};
 use proxy::{Harm, Proxy, Random};
 use publisher::Publisher;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use stream::{Holdings, Stream, TIERS, sorted};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-const TIERS: [Tier; 4] = [Tier::Device, Tier::Host, Tier::Disk, Tier::External];
 /// Seeds that are played by default: each recording twice, once with all batches kept.
 const SEEDS: u64 = 52;
 /// Played at once.
@@ -39,53 +38,6 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const LAST_WORD: Duration = Duration::from_millis(700);
 /// Batches that a publisher with a short memory keeps.
 const SHORT_RING: usize = 40;
-
-/// What the holders of a rank have: names with their copies, by tier.
-type Holdings = Vec<Vec<(EngineHash, u64)>>;
-
-/// One publisher's batches, life by life.
-struct Stream {
-    spec: WorkerSpec,
-    lives: Vec<Vec<Bytes>>,
-}
-
-impl Stream {
-    /// The first publisher of a recording. What it sent before anybody listened is in the recorded replays.
-    fn read(path: &Path) -> Self {
-        let sidecar = recorded::sidecar(path);
-        let meta = &sidecar["incarnations"][0]["ranks"][0]["meta"];
-        let engine = if meta["engine"] == "vllm" { Engine::Vllm } else { Engine::Sglang };
-        let spec = WorkerSpec { engine, ..spec(meta["block_size"].as_u64().unwrap() as u32) };
-        let mut lives: BTreeMap<u64, BTreeMap<u64, Bytes>> = BTreeMap::new();
-        for message in recorded::messages(path).into_iter().filter(|m| m.publisher == 0) {
-            let [.., sequence, payload] = &message.frames[..] else { continue };
-            let Ok(sequence) = sequence[..].try_into().map(u64::from_be_bytes) else { continue };
-            if sequence != u64::MAX {
-                lives.entry(message.incarnation).or_default().insert(sequence, payload.clone().into());
-            }
-        }
-        let lives = lives.into_values().map(|life| {
-            assert!(life.keys().copied().eq(0..life.len() as u64), "{}: whole", path.display());
-            life.into_values().collect()
-        });
-        Self { spec, lives: lives.collect() }
-    }
-
-    /// What a clean reading of the last life gives.
-    fn truth(&self) -> Holdings {
-        let mut world = World::new(std::slice::from_ref(&self.spec));
-        for (sequence, payload) in (0..).zip(self.lives.last().unwrap()) {
-            world.live_payload(0, sequence, payload.clone());
-        }
-        assert_eq!(world.status(0).trust, Trust::Exact);
-        TIERS.map(|tier| sorted(world.names(0, tier))).to_vec()
-    }
-}
-
-fn sorted(mut names: Vec<(EngineHash, u64)>) -> Vec<(EngineHash, u64)> {
-    names.sort_unstable();
-    names
-}
 
 type SharedLane = Arc<Mutex<(Lane, RankSlot)>>;
 

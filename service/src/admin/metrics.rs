@@ -65,6 +65,7 @@ impl Collector for MetricSources {
         self.encode_lanes(&mut out)?;
         self.encode_placement(&mut out)?;
         self.encode_relay(&mut out)?;
+        self.encode_wire(&mut out)?;
         self.encode_vetoes(&mut out)?;
         encode_ranks(&self.fleet.view(), &mut out)
     }
@@ -138,6 +139,31 @@ impl MetricSources {
         out.gauges("rank_history_batches", "Batches that the rank's history keeps", batches)?;
         let gone = ranks.iter().map(|(labels, status)| (labels.clone(), status.gone));
         out.counters("rank_history_gone", "Batches that went out of the rank's history", gone)
+    }
+
+    fn encode_wire(&self, out: &mut Series<'_, '_>) -> fmt::Result {
+        let view = self.fleet.view();
+        let republished: Vec<_> = view
+            .ranks()
+            .filter_map(|r| Some(([("worker", r.worker.to_string()), ("rank", r.rank.to_string())], r.relay.wire()?)))
+            .collect();
+        let bound = republished.iter().map(|(labels, wire)| (labels.clone(), wire.addresses().is_some().into()));
+        out.gauges("wire_bound", "Whether the rank's sockets for consumers are bound", bound)?;
+        let consumers = republished.iter().map(|(labels, wire)| (labels.clone(), wire.consumers()));
+        out.gauges("wire_consumers", "Connections of consumers of the republished rank", consumers)?;
+        let batches = republished.iter().map(|(labels, wire)| (labels.clone(), wire.kept().0 as u64));
+        out.gauges("wire_batches", "Payloads that are kept for replays", batches)?;
+        let bytes = republished.iter().map(|(labels, wire)| (labels.clone(), wire.kept().1));
+        out.gauges("wire_bytes", "Bytes that they take, which count in relay_bytes", bytes)?;
+        let counters = republished.iter().flat_map(|([worker, rank], wire)| {
+            let labels = |reason: &str| [worker.clone(), rank.clone(), ("reason", reason.to_owned())];
+            wire.counters().all().map(|(reason, count)| (labels(reason), count))
+        });
+        out.counters(
+            "wire_events",
+            "What consumers of the republished rank were sent, missed and did, by reason",
+            counters,
+        )
     }
 
     fn encode_vetoes(&self, out: &mut Series<'_, '_>) -> fmt::Result {

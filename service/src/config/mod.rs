@@ -8,10 +8,12 @@ mod liveness;
 mod raw;
 mod relay;
 mod resolve;
+mod wire;
 mod worker;
 
 pub use liveness::RawLiveness;
 pub use raw::{ConfigError, Flags, Raw, RawHugePages, RawNuma};
 pub use relay::RawRelay;
 pub use resolve::Resolved;
+pub use wire::RawWire;
 pub use worker::RawWorker;

@@ -1,15 +1,18 @@
 //! `[relay]`: what was written, and what comes of it.
 
 use super::raw::ConfigError;
+use super::resolve::{at_least_1, millis};
+use super::wire::RawWire;
 use crate::relay::RelayLimits;
 use crate::relay::snapshot::SnapshotLimits;
+use crate::republish::{WireLimits, WireSettings};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// `[relay]`: as [`RelayLimits`], durations in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[allow(missing_docs, reason = "each setting is documented at `RelayLimits` and `SnapshotLimits`")]
+#[allow(missing_docs, reason = "each setting is documented at `RelayLimits`, `SnapshotLimits` and `WireLimits`")]
 pub struct RawRelay {
     pub history_batches_max: usize,
     pub history_bytes_max: u64,
@@ -19,11 +22,15 @@ pub struct RawRelay {
     pub snapshot_stall_max_ms: u64,
     pub snapshot_blocks_max: usize,
     pub snapshot_bytes_max: usize,
+    pub wire_consumers_max: usize,
+    pub wire_stall_max_ms: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub wire: Vec<RawWire>,
 }
 
 impl Default for RawRelay {
     fn default() -> Self {
-        let relay = RelayLimits::default();
+        let (relay, wire) = (RelayLimits::default(), WireLimits::default());
         Self {
             history_batches_max: relay.history_batches_max,
             history_bytes_max: relay.history_bytes_max,
@@ -33,6 +40,9 @@ impl Default for RawRelay {
             snapshot_stall_max_ms: relay.snapshot_stall_max.as_millis() as u64,
             snapshot_blocks_max: relay.snapshot.blocks_max,
             snapshot_bytes_max: relay.snapshot.bytes_max,
+            wire_consumers_max: wire.consumers_max,
+            wire_stall_max_ms: wire.stall_max.as_millis() as u64,
+            wire: Vec::new(),
         }
     }
 }
@@ -41,10 +51,6 @@ impl RawRelay {
     /// The limits, each in its range. A history of 0 batches or bytes is allowed: every subscription is then a snapshot, and
     /// ends with the next batch.
     pub(super) fn resolve(&self) -> Result<RelayLimits, ConfigError> {
-        let at_least_1 = |setting: &str, value: usize| match value {
-            0 => Err(ConfigError::Value { setting: setting.into(), reason: "at least 1".into() }),
-            value => Ok(value),
-        };
         Ok(RelayLimits {
             history_batches_max: self.history_batches_max,
             history_bytes_max: self.history_bytes_max,
@@ -60,6 +66,15 @@ impl RawRelay {
             },
         })
     }
+
+    /// What is republished.
+    pub(super) fn resolve_wire(&self) -> Result<WireSettings, ConfigError> {
+        let limits = WireLimits {
+            consumers_max: at_least_1("relay.wire_consumers_max", self.wire_consumers_max)?,
+            stall_max: millis("relay.wire_stall_max_ms", self.wire_stall_max_ms.max(1))?,
+        };
+        Ok(WireSettings { rules: self.wire.iter().map(RawWire::resolve).collect::<Result<_, _>>()?, limits })
+    }
 }
 
 #[cfg(test)]
@@ -69,6 +84,7 @@ mod tests {
     #[test]
     fn the_defaults_are_the_limits_own() {
         assert_eq!(RawRelay::default().resolve().unwrap(), RelayLimits::default());
+        assert_eq!(RawRelay::default().resolve_wire().unwrap(), WireSettings::default());
     }
 
     #[test]

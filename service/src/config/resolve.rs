@@ -7,6 +7,7 @@ use crate::ingest::IngestLimits;
 use crate::lanes::LaneSettings;
 use crate::lookup::{ItemLimits, LookupLimits};
 use crate::relay::RelayLimits;
+use crate::republish::WireSettings;
 use crate::topology::{Asked, Machine, Numa, Plan, Spot};
 use crate::wire::DecodeLimits;
 use kvatlas_index::{HugePages, IndexConfig, NodePolicy};
@@ -53,6 +54,8 @@ pub struct Resolved {
     pub ingest: IngestLimits,
     /// Limits of the relay.
     pub relay: RelayLimits,
+    /// Ranks that are republished on the engines' own wire.
+    pub wire: WireSettings,
     /// When a worker is not offered.
     pub liveness: LivenessLimits,
     /// Static workers.
@@ -108,6 +111,7 @@ impl Resolved {
             fleet,
             ingest: ingest(&raw.ingest)?,
             relay: raw.relay.resolve()?,
+            wire: raw.relay.resolve_wire()?,
             liveness: raw.liveness.resolve()?,
             workers,
         })
@@ -240,7 +244,7 @@ fn ingest(raw: &RawIngest) -> Result<IngestLimits, ConfigError> {
     })
 }
 
-fn at_least_1(setting: &str, value: usize) -> Result<usize, ConfigError> {
+pub(super) fn at_least_1(setting: &str, value: usize) -> Result<usize, ConfigError> {
     if value >= 1 {
         Ok(value)
     } else {

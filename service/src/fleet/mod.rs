@@ -14,6 +14,7 @@ mod push;
 mod push_cursor;
 mod registration;
 mod registry;
+mod republished;
 mod status_cell;
 mod view;
 mod watcher;

@@ -7,6 +7,7 @@ use super::view::RankEntry;
 use crate::ingest::{RankStatus, Trust};
 use crate::lanes::LaneError;
 use crate::ops::{Applied, Op, OpBatch};
+use bytes::Bytes;
 use std::collections::BTreeMap;
 
 /// What a rank with pushed events remembers between batches.
@@ -29,6 +30,8 @@ pub struct PushBatch {
     pub published_at: Option<f64>,
     /// The operations, in order.
     pub ops: Vec<Op>,
+    /// The batch as the engines' wire carries it, where the rank is republished and that wire has words for it.
+    pub payload: Option<Bytes>,
 }
 
 /// What became of a batch.
@@ -122,13 +125,13 @@ async fn apply(
     clear_first: bool,
     state: &mut PushState,
 ) -> Result<Applied, LaneError> {
-    let PushBatch { header, published_at, mut ops } = batch;
+    let PushBatch { header, published_at, mut ops, payload } = batch;
     let cleared_all = ops.iter().any(|op| matches!(op, Op::Clear { tier: None }));
     if clear_first {
         ops.insert(0, Op::Clear { tier: None });
     }
     let lost_before = header.lost_before && !header.reset;
-    let op_batch = OpBatch { sequence: Some(header.sequence), published_at, ops, lost_before };
+    let op_batch = OpBatch { sequence: Some(header.sequence), published_at, ops, lost_before, payload };
     let applied = rank.relay.admit(&rank.lane, op_batch).await?;
     let lost = match applied {
         Applied { limit_reached: 1.., .. } => Some("a memory limit was reached and the rank cleared"),

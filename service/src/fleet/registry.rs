@@ -7,11 +7,13 @@ use super::liveness::{LivenessLimits, Veto};
 use super::placement::{self, Placement, RankLoad, Sharing};
 use super::push::{self, PushBatch, PushOutcome, PushState};
 use super::registration::{Feed, FleetLimits, Registration};
+use super::republished;
 use super::view::{FleetView, RankEntry, WorkerEntry};
 use super::watcher::{self, VetoCell, VetoCounters};
 use crate::ingest::{IngestLimits, RankStatus, Trust};
 use crate::lanes::{LaneError, LaneHandle, RankLane};
-use crate::relay::{RankRelay, RelayLimits, RelayShared};
+use crate::relay::{RankRelay, RelayLimits, RelayShared, WireLog};
+use crate::republish::WireSettings;
 use arc_swap::ArcSwap;
 use kvatlas_index::RankKey;
 use std::collections::HashMap;
@@ -128,6 +130,7 @@ pub struct Fleet {
     limits: FleetLimits,
     ingest: IngestLimits,
     relay: Arc<RelayShared>,
+    wire: WireSettings,
     /// Room for the states that are fetched from engines at once.
     snapshot_room: Arc<Semaphore>,
     liveness: LivenessLimits,
@@ -170,9 +173,15 @@ impl Fleet {
             snapshot_room: Arc::new(Semaphore::new(ingest.snapshots_in_flight_max)),
             ingest,
             relay: Arc::new(RelayShared::new(relay, RandomState::new().hash_one(0_u8))),
+            wire: WireSettings::default(),
             liveness,
             vetoes: Arc::default(),
         }
+    }
+
+    /// Republishes workers that are registered from now on.
+    pub fn with_wire(self, wire: WireSettings) -> Self {
+        Self { wire, ..self }
     }
 
     /// What the relays of all ranks share.
@@ -280,6 +289,7 @@ impl Fleet {
         let room = &self.snapshot_room;
         feed::follow(&entry.registration, &entry.ranks, &self.ingest, &self.events, room, &stop);
         watcher::watch(&entry, self.liveness, self.ingest, &self.events, &self.vetoes, &stop);
+        republished::republish(&entry, &self.wire, &stop).await;
         registry.subscribers.insert(entry.generation, stop);
         Ok(Registered { generation: entry.generation, unchanged: false })
     }
@@ -336,7 +346,9 @@ impl Fleet {
                 }
             };
             let push = (feed == Feed::Push).then(PushState::default);
-            let relay = Arc::new(RankRelay::new(self.relay.clone()));
+            let republished = self.wire.rule(&registration.worker.id).is_some();
+            let wire = republished.then(|| Arc::new(WireLog::new(self.relay.clone())));
+            let relay = Arc::new(RankRelay::new(self.relay.clone()).with_wire(wire));
             ranks.push(Arc::new(RankEntry::new(&registration, rank, key, lane, relay, push, veto.clone())));
         }
         Ok(Arc::new(WorkerEntry { registration, generation, is_static, ranks, veto }))

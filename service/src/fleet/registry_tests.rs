@@ -22,6 +22,7 @@ fn batch(sequence: u64, name: u64) -> PushBatch {
         header: PushHeader { sequence, reset: false, lost_before: false },
         published_at: None,
         ops: vec![Op::Store { tier: Tier::Device, parent: None, names, contents, kind: StoreKind::Copy }],
+        payload: None,
     }
 }
 

@@ -8,6 +8,7 @@ use crate::lookup::{Answer, Explained, Finding, FindingKind, Stop, Why};
 use crate::topology::{Pinned, ShardReport};
 use kvatlas_index::{Granted, Tier};
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
 pub(super) fn trust(trust: Trust) -> proto::Trust {
     match trust {
@@ -266,6 +267,8 @@ fn worker_spec(registration: &Registration) -> proto::WorkerSpec {
 
 fn rank_status(rank: &RankEntry, now: u64) -> proto::RankStatus {
     let status = rank.status.full();
+    let republished = rank.relay.wire().and_then(|wire| wire.addresses());
+    let endpoint = |address: Option<SocketAddr>| address.map(|at| format!("tcp://{at}")).unwrap_or_default();
     proto::RankStatus {
         rank: rank.rank,
         trust: trust(status.trust).into(),
@@ -281,5 +284,7 @@ fn rank_status(rank: &RankEntry, now: u64) -> proto::RankStatus {
             .map(|(reason, count)| proto::Counter { reason: (*reason).to_owned(), count: *count })
             .collect(),
         lane: rank.lane.lane().number(),
+        wire_events_endpoint: endpoint(republished.map(|r| r.events)),
+        wire_replay_endpoint: endpoint(republished.map(|r| r.replay)),
     }
 }

@@ -9,6 +9,7 @@ mod events;
 mod index;
 mod limits;
 pub mod proto;
+mod push_wire;
 mod questions;
 mod relayed;
 mod workers;

@@ -2,7 +2,7 @@
 
 use super::error::ServiceError;
 use super::limits::GrpcLimits;
-use super::proto;
+use super::{proto, push_wire};
 use crate::fleet::{PushBatch, PushHeader, RankEntry, Registration};
 use crate::ingest::{Engine, HashChoice, RankEndpoint, SnapshotDialectError, WorkerSpec};
 use crate::lookup::{ItemText, NamespaceText, Prompt, Question, RankChoice, TierSet};
@@ -84,6 +84,8 @@ pub(super) fn push_batch(
     if len > limit {
         return Err(ServiceError::TooLong { field: "events", len, setting: "limits.events_per_batch_max", limit });
     }
+    let words = push_wire::Words { rank: rank.rank, block_size: rank.block_size, mode: rank.mode };
+    let payload = rank.relay.wire().and_then(|_| push_wire::payload(words, &batch));
     let header = PushHeader { sequence: batch.sequence, reset: batch.reset, lost_before: batch.lost_before };
     let mut ops = Vec::with_capacity(len);
     let mut item_blocks = 0;
@@ -106,7 +108,7 @@ pub(super) fn push_batch(
             }
         }
     }
-    Ok(PushBatch { header, published_at: batch.published_at, ops })
+    Ok(PushBatch { header, published_at: batch.published_at, ops, payload })
 }
 
 /// A store of no blocks is nothing.

@@ -330,7 +330,7 @@ impl Rank {
         match output {
             Output::Apply { seq, payload } => {
                 self.incarnation = self.cursor.incarnation();
-                let batch = self.read(now, seq, &payload);
+                let batch = self.read(now, seq, payload);
                 out.push(RankOutput::Apply(batch));
             }
             Output::Clear => {
@@ -424,18 +424,18 @@ impl Rank {
         Some(Input::SnapshotReady { request, next })
     }
 
-    fn read(&mut self, now: Now, seq: u64, payload: &[u8]) -> OpBatch {
+    fn read(&mut self, now: Now, seq: u64, payload: Bytes) -> OpBatch {
         let mut ops = Vec::new();
         let lost_before = self.read_last.is_some_and(|last| seq > last.saturating_add(1));
         self.read_last = Some(seq);
         self.last_event_ms = Some(now.unix_ms);
-        let batch = match decode_batch_in(payload, &self.limits.decode, &mut self.room) {
+        let batch = match decode_batch_in(&payload, &self.limits.decode, &mut self.room) {
             Ok(batch) => batch,
             Err(error) => {
                 self.counters.bump("undecodable_batches");
                 self.counters.bump(error.label());
                 self.cursor.content_lost(seq, "a batch could not be read");
-                return OpBatch { sequence: Some(seq), published_at: None, ops, lost_before };
+                return OpBatch { sequence: Some(seq), published_at: None, ops, lost_before, payload: Some(payload) };
             }
         };
         self.counters.bump("batches");
@@ -452,6 +452,6 @@ impl Rank {
         if let Some(why) = effect.lost {
             self.cursor.content_lost(seq, why);
         }
-        OpBatch { sequence: Some(seq), published_at, ops, lost_before }
+        OpBatch { sequence: Some(seq), published_at, ops, lost_before, payload: Some(payload) }
     }
 }

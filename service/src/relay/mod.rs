@@ -5,16 +5,22 @@
 //! reads at its own speed, costs nothing while it waits, and ends with [`End::Slow`] when the history has moved past it. Who
 //! has no place yet, or an old one, gets the rank's state out of the index ([`snapshot`]), cut between two batches, and goes on
 //! from there.
+//!
+//! Where a rank is republished on the engines' own wire, its payloads are kept beside that, in a [`WireLog`].
 
 mod history;
 mod limits;
+mod payloads;
 mod rank;
 mod relayed;
 pub mod snapshot;
 mod subscription;
+mod wire_log;
 
 pub use history::{History, Place};
 pub use limits::{RelayFull, RelayLimits, RelayShared};
+pub use payloads::{Payloads, Read};
 pub use rank::{RankRelay, RelayStatus, Start, SubscribeError};
 pub use relayed::{Life, Relayed};
 pub use subscription::{End, Item, Message, Part, Subscription};
+pub use wire_log::{Consumer, WireAddresses, WireCounters, WireLog};

@@ -8,6 +8,7 @@ use super::limits::{RelayFull, RelayShared};
 use super::relayed::{Life, Relayed};
 use super::snapshot::SnapshotLimits;
 use super::subscription::{End, Subscription};
+use super::wire_log::WireLog;
 use crate::ingest::Trust;
 use crate::lanes::{LaneError, RankLane};
 use crate::ops::{Applied, Op, OpBatch};
@@ -81,6 +82,7 @@ pub struct RankRelay {
     state: Mutex<State>,
     changed: watch::Sender<()>,
     shared: Arc<RelayShared>,
+    wire: Option<Arc<WireLog>>,
 }
 
 #[derive(Debug)]
@@ -104,7 +106,19 @@ impl RankRelay {
             closed: false,
             lives: 1,
         };
-        Self { turn: tokio::sync::Mutex::new(()), state: Mutex::new(state), changed: watch::Sender::new(()), shared }
+        let (turn, state, changed) = (tokio::sync::Mutex::new(()), Mutex::new(state), watch::Sender::new(()));
+        Self { turn, state, changed, shared, wire: None }
+    }
+
+    /// Keeps payloads in this log, too.
+    pub fn with_wire(mut self, wire: Option<Arc<WireLog>>) -> Self {
+        self.wire = wire;
+        self
+    }
+
+    /// The payloads, where the rank is republished on the engines' wire.
+    pub fn wire(&self) -> Option<&Arc<WireLog>> {
+        self.wire.as_ref()
     }
 
     /// Applies a batch to the rank's lane and passes it on. Waits for a snapshot that is being cut, and for the lane. To be
@@ -129,6 +143,9 @@ impl RankRelay {
         self.begin_life(&mut state);
         state.history.continue_after(cursor);
         drop(state);
+        if let Some(wire) = &self.wire {
+            wire.restart();
+        }
         self.changed.send_replace(());
         Ok(sum)
     }
@@ -150,6 +167,9 @@ impl RankRelay {
         state.history.restart();
         state.closed = true;
         drop(state);
+        if let Some(wire) = &self.wire {
+            wire.restart();
+        }
         self.changed.send_replace(());
     }
 
@@ -232,7 +252,11 @@ impl RankRelay {
     }
 
     fn note(&self, applied: &Applied, batch: OpBatch) {
-        let OpBatch { sequence, published_at, ops, lost_before } = batch;
+        let OpBatch { sequence, published_at, ops, lost_before, payload } = batch;
+        if let Some(wire) = &self.wire {
+            // What the engine said is passed on whatever became of it here.
+            wire.admit(sequence, payload.as_ref());
+        }
         let mut state = self.state();
         state.trust = None;
         let newest = state.history.newest();

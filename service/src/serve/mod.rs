@@ -115,7 +115,8 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
     let (handles, lanes) = spawn_lanes(lanes, resolved.lanes.clone()).map_err(StartError::Lane)?;
     log_placement(&resolved.machine, &shard_reports(&index, &resolved.machine), handles.iter().map(|l| l.pinned()));
     let (relay, liveness) = (resolved.relay, resolved.liveness);
-    let fleet = Arc::new(Fleet::new(handles, ranks_max, resolved.fleet, resolved.ingest, relay, liveness));
+    let fleet = Fleet::new(handles, ranks_max, resolved.fleet, resolved.ingest, relay, liveness);
+    let fleet = Arc::new(fleet.with_wire(resolved.wire.clone()));
     let engine = Arc::new(LookupEngine::new(index, fleet.clone(), resolved.lookup));
     let grpc = bind("grpc.listen", resolved.grpc_listen).await?;
     let admin = match resolved.admin_listen {

@@ -30,6 +30,7 @@ mod token_room;
 mod token_run;
 mod tokens;
 mod verify;
+mod written;
 
 pub use content::{CONTENT_SEED, ContentHasher, HashMode, MultimodalItem, Prompt, StoreContentError, StoreContents};
 pub use decode::{DecodeError, decode_batch, decode_batch_in};
@@ -45,3 +46,4 @@ pub use scheme::SchemeError;
 pub use token_room::TokenRoom;
 pub use tokens::{TokenIter, Tokens};
 pub use verify::{HashScheme, Unverifiable, Verdict, Verifier};
+pub(crate) use written::Msgpack;

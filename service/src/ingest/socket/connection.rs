@@ -28,10 +28,10 @@ pub struct SocketLimits {
 }
 
 /// Frames of a message; a publisher's have 3, a router's at most 4.
-const FRAMES_MAX: usize = 8;
+pub(super) const FRAMES_MAX: usize = 8;
 /// Bytes of a command: a handshake carries a few short properties.
-const COMMAND_BYTES_MAX: usize = 4096;
-const GREETING_BYTES: usize = 64;
+pub(super) const COMMAND_BYTES_MAX: usize = 4096;
+pub(super) const GREETING_BYTES: usize = 64;
 const READ_BUFFER_BYTES: usize = 64 << 10;
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -125,7 +125,7 @@ async fn connect(endpoint: &Endpoint) -> Result<Box<dyn Stream>, SocketError> {
 }
 
 /// Signature, version 3.0, mechanism NULL, not a server.
-fn greeting() -> [u8; GREETING_BYTES] {
+pub(super) fn greeting() -> [u8; GREETING_BYTES] {
     let mut bytes = [0; GREETING_BYTES];
     bytes[0] = 0xff;
     bytes[9] = 0x7f;
@@ -134,7 +134,7 @@ fn greeting() -> [u8; GREETING_BYTES] {
     bytes
 }
 
-fn check_greeting(bytes: &[u8; GREETING_BYTES]) -> Result<(), SocketError> {
+pub(super) fn check_greeting(bytes: &[u8; GREETING_BYTES]) -> Result<(), SocketError> {
     if bytes[0] != 0xff || bytes[9] != 0x7f {
         return Err(SocketError::Handshake("no ZMTP signature"));
     }
@@ -148,7 +148,7 @@ fn check_greeting(bytes: &[u8; GREETING_BYTES]) -> Result<(), SocketError> {
     Ok(())
 }
 
-fn ready_command(socket_type: &str) -> Vec<u8> {
+pub(super) fn ready_command(socket_type: &str) -> Vec<u8> {
     let mut body = b"\x05READY\x0bSocket-Type".to_vec();
     body.extend((socket_type.len() as u32).to_be_bytes());
     body.extend(socket_type.as_bytes());
@@ -156,7 +156,7 @@ fn ready_command(socket_type: &str) -> Vec<u8> {
 }
 
 /// The socket type out of a READY command.
-fn peer_type(body: Option<&[u8]>) -> Result<String, SocketError> {
+pub(super) fn peer_type(body: Option<&[u8]>) -> Result<String, SocketError> {
     const BROKEN: SocketError = SocketError::Handshake("a broken READY command");
     let mut rest = body.and_then(|b| b.strip_prefix(b"\x05READY")).ok_or(SocketError::Handshake("no READY command"))?;
     while let Some((&len, tail)) = rest.split_first() {

@@ -1,15 +1,18 @@
-//! The two sockets that a rank needs, SUB and DEALER, as a bounded reader of ZMTP 3.
+//! The two sockets that a rank needs, SUB and DEALER, as a bounded reader of ZMTP 3, and the two that they connect to, as we serve
+//! them to others.
 //!
 //! The `zeromq` crate would do, but for one thing: it reserves whatever length a peer announces, so nine bytes from a hostile
 //! peer end the process. Here a message has a limit that is checked before a byte of it is stored, a connection's beginning
 //! and end are events (a restart hides behind them), and reading can be stopped at any point by dropping the future.
 //!
-//! Only what these sockets use: the NULL mechanism, connecting, one connection. Peers may be libzmq of any version since 4.0.
+//! Only what these sockets use: the NULL mechanism, one connection at a time. Peers may be libzmq of any version since 4.0.
 
+mod accepted;
 mod connection;
 mod endpoint;
 mod frame;
 
+pub use accepted::{Incoming, Incomings, Serves, accept, append_message, pong};
 pub use connection::{Connection, Role, SocketLimits};
 pub use endpoint::{Endpoint, EndpointError};
 
