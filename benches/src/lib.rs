@@ -10,3 +10,4 @@ pub mod memory;
 pub mod provenance;
 pub mod results;
 pub mod sampling;
+pub mod tending;

@@ -83,7 +83,7 @@ fn looking_ahead_and_pairs_change_no_answer_and_the_reader_counts_its_lookups() 
     let (tape, _) = corpus(0.2, NamesArgument::Same);
     for (pairs, look_ahead) in [(true, false), (false, true)] {
         let mut spec = spec(Choice::Kvatlas, Arrivals::AtOnce);
-        spec.form = Form { pairs, look_ahead };
+        spec.form = Form { pairs, look_ahead, small_pages: pairs };
         spec.check_prompts = 200;
         let result = trial::run(&spec, &tape).unwrap();
         assert_eq!(result.done, result.block_ops);

@@ -5,7 +5,7 @@ use crate::config::IndexConfig;
 use crate::error::ConfigError;
 use crate::lane::Lane;
 use crate::lane::names::LaneNames;
-use crate::place::{ShardPlacement, Site};
+use crate::place::{PageFigures, PagesTended, ShardPlacement};
 use crate::read::Reader;
 use crate::shard::{LaneFigures, Shard};
 use crate::sync::{AtomicU64, Ordering};
@@ -85,7 +85,7 @@ impl Index {
         for number in 0..config.shards {
             let mut shard = Shard::new(&config, number)?;
             // A lane's own tables are placed as its shard's regions are.
-            let mut site = Site { report: shard.placement };
+            let mut site = shard.site();
             for lane in 0..config.lanes_per_shard {
                 names.push((number, lane, LaneNames::new(&config, shard.key, &mut site)?));
             }
@@ -106,6 +106,22 @@ impl Index {
     /// Where each shard's memory was asked to lie and what the system made of it, in order.
     pub fn placements(&self) -> impl ExactSizeIterator<Item = &ShardPlacement> {
         self.shards.iter().map(|shard| &shard.placement)
+    }
+
+    /// Makes huge pages of stretches whose pages are all in use, at most `collapses_max` of them, where [`crate::HugePages::Collapse`]
+    /// was asked for. To be called every so often from a thread of its own, never a lane's or a reader's: it looks through the
+    /// regions (some microseconds for each stretch in use that is not huge), takes some hundred for each that it collapses, and
+    /// allocates a list of the regions. A lane or reader that touches a stretch while it is collapsed waits for it; nobody else
+    /// does. A refusal is no error: it is counted, and after each in a row twice as many calls pass before the next attempt.
+    pub fn tend_pages(&self, collapses_max: u32) -> PagesTended {
+        let (mut budget, mut tended) = (collapses_max, PagesTended::default());
+        self.shards.iter().for_each(|shard| shard.tend_pages(&mut budget, &mut tended));
+        tended
+    }
+
+    /// What became of huge pages by [`Index::tend_pages`], for each shard in order. Waits for a collapse at most.
+    pub fn page_figures(&self) -> impl ExactSizeIterator<Item = PageFigures> {
+        self.shards.iter().map(Shard::page_figures)
     }
 
     /// A reader. One for each thread that looks up; making one allocates, using it does not.

@@ -52,6 +52,8 @@ mod layout;
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod model;
+#[cfg(not(loom))]
+mod pages;
 mod place;
 mod prefetch;
 mod read;
@@ -75,7 +77,7 @@ pub use index::{Index, Stats};
 pub use lane::Lane;
 pub use lane::ahead::Upcoming;
 pub use lane::export::{Export, ExportError, Exported};
-pub use place::{Granted, HugePages, NodePolicy, ShardPlacement};
+pub use place::{Granted, HugePages, NodePolicy, PageFigures, PagesTended, ShardPlacement};
 pub use read::{Holders, Levels, RankTier, Reader, ReaderCounters};
 pub use types::{
     Cleared, ContentHash, EngineHash, Holder, HolderDepth, LookupOptions, Outcome, RankFilter, RankKey, RankSlot,

@@ -5,6 +5,8 @@
 //! machine. A wish that the system refuses costs nothing but itself: the index works on ordinary pages of any node, and
 //! [`ShardPlacement`] says so.
 
+#[cfg(not(loom))]
+use crate::pages::Enrolled;
 use std::fmt;
 
 /// How strictly a shard's memory belongs to its node.
@@ -25,6 +27,9 @@ pub enum HugePages {
     Off,
     /// The system may back stretches with huge pages as they are touched (`MADV_HUGEPAGE`). Sparse use costs more memory.
     Transparent,
+    /// Ordinary pages at first touch; stretches of which every page is in use become huge ones when [`crate::Index::tend_pages`] is
+    /// called (`MADV_COLLAPSE`, Linux 6.1). Costs no memory and no time in a lane, and follows no setting of the system.
+    Collapse,
     /// Pages of the reserved pool (`MAP_HUGETLB`), for the whole region and from the start, so that none can be missing
     /// later. A region for which the pool is too small asks for transparent ones.
     Explicit,
@@ -88,21 +93,52 @@ pub struct ShardPlacement {
     pub memory: Granted,
     /// Which pages were asked for.
     pub huge_pages_asked: HugePages,
-    /// Whether the regions may have them. Granted transparent pages are the system's promise to try, not a fact.
+    /// Whether the regions may have them. Granted transparent pages are the system's promise to try, not a fact; what became of
+    /// those that are collapsed is in [`PageFigures`].
     pub huge_pages: Granted,
     /// Regions whose pages come from the reserved pool.
     pub regions_explicit: u32,
+}
+
+/// What [`crate::Index::tend_pages`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PagesTended {
+    /// Stretches of 2 MiB made a huge page each.
+    pub collapsed: u32,
+    /// Stretches that could be and were not, as the budget was used up or a refusal is being waited out.
+    pub waiting: u32,
+    /// Stretches that the system refused.
+    pub refused: u32,
+}
+
+/// Huge pages of a shard that [`crate::Index::tend_pages`] made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PageFigures {
+    /// Stretches of 2 MiB that are a huge page each now, where the system did not split it by itself.
+    pub huge: u64,
+    /// Stretches that could be, at the last scan.
+    pub waiting: u64,
+    /// Collapses so far.
+    pub collapsed: u64,
+    /// Refusals so far.
+    pub refused: u64,
+    /// The system's error number for the last attempt; 0 where it succeeded or there was none.
+    pub errno: i32,
 }
 
 /// The wishes of one shard, and the answers so far.
 #[derive(Default)]
 pub(crate) struct Site {
     pub report: ShardPlacement,
+    /// Where mappings are enrolled whose pages are to be collapsed.
+    #[cfg(not(loom))]
+    pub pages: std::sync::Arc<crate::pages::Pages>,
 }
 
 impl Site {
     pub fn new(node: Option<u32>, policy: NodePolicy, huge_pages: HugePages) -> Self {
-        Self { report: ShardPlacement { node, policy, huge_pages_asked: huge_pages, ..ShardPlacement::default() } }
+        let report = ShardPlacement { node, policy, huge_pages_asked: huge_pages, ..ShardPlacement::default() };
+        Self { report, ..Self::default() }
     }
 }
 
@@ -124,19 +160,23 @@ impl Site {
         self.report.huge_pages.add(Err(error.raw_os_error().unwrap_or(0)));
     }
 
-    /// Speaks the wishes for a region that was reserved and not touched.
-    pub fn settle(&mut self, map: &memmap2::MmapMut, explicit: bool) {
+    /// Speaks the wishes for a region that was reserved and not touched. The answer is dropped before the mapping is.
+    pub fn settle(&mut self, map: &memmap2::MmapMut, explicit: bool) -> Enrolled {
         let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(0);
         if let Some(node) = self.report.node {
             self.report.memory.add(crate::bind::bind(map, node, self.report.policy).map_err(errno));
         }
-        if self.report.huge_pages_asked != HugePages::Off && !explicit {
-            let answer = advise_huge(map).map_err(errno);
+        match self.report.huge_pages_asked {
+            HugePages::Transparent => self.report.huge_pages.add(advise_huge(map).map_err(errno)),
             // A region that was refused the pool's pages is counted as refused already, whatever comes of this.
-            if self.report.huge_pages_asked == HugePages::Transparent {
-                self.report.huge_pages.add(answer);
+            HugePages::Explicit if !explicit => drop(advise_huge(map)),
+            HugePages::Collapse => {
+                self.report.huge_pages.add(if cfg!(target_os = "linux") { Ok(()) } else { Err(0) });
+                return self.pages.enroll(map.as_ptr() as usize, map.len());
             }
+            HugePages::Off | HugePages::Explicit => {}
         }
+        Enrolled::default()
     }
 }
 

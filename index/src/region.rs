@@ -9,6 +9,8 @@
 )]
 
 use crate::error::ConfigError;
+#[cfg(not(loom))]
+use crate::pages::{Enrolled, whole_stretches};
 use crate::place::Site;
 #[cfg(not(loom))]
 use crate::sync::Ordering;
@@ -47,6 +49,8 @@ word!(AtomicU8, AtomicU32, AtomicU64);
 /// `len` words, all zero at first.
 #[cfg(not(loom))]
 pub(crate) struct Region<T> {
+    /// Goes before the map does.
+    pages: Enrolled,
     map: memmap2::MmapMut,
     len: usize,
     /// Made of the reserved pool's pages: they are there from the start and are not given back.
@@ -64,13 +68,13 @@ impl<T: Word> Region<T> {
         let map = match explicit {
             Some(map) => map,
             None => memmap2::MmapOptions::new()
-                .len(bytes)
+                .len(whole_stretches(bytes))
                 .no_reserve_swap()
                 .map_anon()
                 .map_err(|e| ConfigError::Reserve { region: name, bytes: bytes as u64, reason: e.to_string() })?,
         };
-        site.settle(&map, is_explicit);
-        Ok(Self { map, len, explicit: is_explicit, word: std::marker::PhantomData })
+        let pages = site.settle(&map, is_explicit);
+        Ok(Self { pages, map, len, explicit: is_explicit, word: std::marker::PhantomData })
     }
 
     #[inline]
@@ -90,6 +94,7 @@ impl<T: Word> Region<T> {
             return;
         }
         let size = size_of::<T>();
+        self.pages.gives_back(from * size, count * size);
         // SAFETY: the range is inside the private anonymous map, and zero is a valid value of every word; readers that
         // overlap see old words or zeros, as after ordinary stores.
         let given =

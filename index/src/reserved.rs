@@ -11,6 +11,8 @@
 use crate::error::ConfigError;
 use crate::lane::alias::Granule;
 use crate::lane::map::line::Line;
+#[cfg(not(loom))]
+use crate::pages::{Enrolled, whole_stretches};
 use crate::place::Site;
 use std::ops::{Deref, DerefMut};
 
@@ -32,6 +34,8 @@ impl Plain for u64 {
 /// `len` words, all zero at first.
 #[cfg(not(loom))]
 pub(crate) struct Reserved<T> {
+    /// Goes before the map does.
+    pages: Enrolled,
     map: memmap2::MmapMut,
     len: usize,
     word: std::marker::PhantomData<T>,
@@ -45,12 +49,12 @@ impl<T: Plain> Reserved<T> {
         const { assert!(align_of::<T>() <= 4096, "a map begins on a page") };
         let bytes = len * size_of::<T>();
         let map = memmap2::MmapOptions::new()
-            .len(bytes)
+            .len(whole_stretches(bytes))
             .no_reserve_swap()
             .map_anon()
             .map_err(|e| ConfigError::Reserve { region: name, bytes: bytes as u64, reason: e.to_string() })?;
-        site.settle(&map, false);
-        Ok(Self { map, len, word: std::marker::PhantomData })
+        let pages = site.settle(&map, false);
+        Ok(Self { pages, map, len, word: std::marker::PhantomData })
     }
 
     /// Zeroes a range and gives the whole pages in it back to the system.
@@ -65,6 +69,7 @@ impl<T: Plain> Reserved<T> {
         // The pages' edges are zeroed by hand; a word may lie across one.
         self[from..start.div_ceil(size)].fill(T::ZERO);
         self[end / size..to].fill(T::ZERO);
+        self.pages.gives_back(start, end - start);
         // SAFETY: the range is inside the private anonymous map, which reads as zero afterwards, a valid value of every word;
         // `&mut self` says that nobody looks at it.
         let given = unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };

@@ -7,7 +7,7 @@ use crate::error::ConfigError;
 use crate::hash::HashKey;
 use crate::kids::Kids;
 use crate::layout::{Arena, Fields, Header, ROOT};
-use crate::place::{ShardPlacement, Site};
+use crate::place::{PageFigures, PagesTended, ShardPlacement, Site};
 use crate::prefetch::read_soon;
 use crate::slots::RankSlots;
 use crate::sync::{AtomicU64, Mutex, Ordering, wait};
@@ -54,6 +54,9 @@ pub(crate) struct Shard {
     pub blocks_walked_max: u32,
     /// Where its regions were asked to lie.
     pub placement: ShardPlacement,
+    /// Their pages, and those of the lanes' tables.
+    #[cfg(not(loom))]
+    pub pages: std::sync::Arc<crate::pages::Pages>,
 }
 
 /// A run as seen under a version.
@@ -85,7 +88,33 @@ impl Shard {
             blocks_walked_max: holders / 2 + 64,
             slots,
             placement: site.report,
+            #[cfg(not(loom))]
+            pages: site.pages,
         })
+    }
+
+    /// The wishes for further memory, with the answers so far.
+    pub fn site(&self) -> Site {
+        Site {
+            report: self.placement,
+            #[cfg(not(loom))]
+            pages: self.pages.clone(),
+        }
+    }
+
+    /// One scan for stretches to be collapsed; attempts are taken from the budget.
+    #[cfg_attr(loom, expect(unused_variables, reason = "models have no pages"))]
+    pub fn tend_pages(&self, budget: &mut u32, tended: &mut PagesTended) {
+        #[cfg(not(loom))]
+        self.pages.tend(budget, tended);
+    }
+
+    /// What became of huge pages.
+    pub fn page_figures(&self) -> PageFigures {
+        #[cfg(loom)]
+        return PageFigures::default();
+        #[cfg(not(loom))]
+        self.pages.figures()
     }
 
     /// Hash of a child link.

@@ -1,7 +1,8 @@
-//! Our index: one shard, one lane, each worker a rank with its device tier.
+//! Our index: one shard, one lane, each worker a rank with its device tier; beside them the thread that makes huge pages.
 
 use super::{Searcher, Writer};
 use crate::laps::Laps;
+use crate::tending::Tending;
 use kvatlas_corpora::{Batch, OperationKind};
 use kvatlas_index::{
     Holder, HugePages, Index, IndexConfig, Lane, Levels, LookupOptions, RankKey, Reader, Store, StoreKind, Tier,
@@ -11,12 +12,19 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 /// How our index is set up in a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The lane sees its queue of events and asks for their memory ahead of time.
     pub look_ahead: bool,
     /// Which pages its regions ask for.
     pub huge_pages: HugePages,
+}
+
+impl Default for Setting {
+    /// As the service runs it.
+    fn default() -> Self {
+        Self { look_ahead: false, huge_pages: HugePages::Collapse }
+    }
 }
 
 /// Our index under one lane. Stores count copies, lookups answer by levels.
@@ -25,6 +33,7 @@ pub struct Kvatlas {
     lane: Lane,
     holders: Vec<Holder>,
     setting: Setting,
+    _tending: Tending,
     /// Stores and removals that the index refused.
     pub refused: u64,
 }
@@ -43,7 +52,8 @@ impl Kvatlas {
         let mut lane = lanes.pop().expect("one lane");
         let open = |key| Holder { rank: lane.open_rank(RankKey(key)).expect("room for the rank"), tier: Tier::Device };
         let holders = (0..workers).map(open).collect();
-        Self { index, lane, holders, setting, refused: 0 }
+        let tending = Tending::of(&index).expect("a thread");
+        Self { index, lane, holders, setting, _tending: tending, refused: 0 }
     }
 
     /// The index itself, for its counters.
@@ -70,11 +80,11 @@ impl Kvatlas {
 
 impl Writer for Kvatlas {
     fn name(&self) -> &'static str {
-        match self.setting {
-            Setting { look_ahead: false, huge_pages: HugePages::Off } => "kvatlas",
-            Setting { look_ahead: true, huge_pages: HugePages::Off } => "kvatlas-ahead",
-            Setting { look_ahead: false, .. } => "kvatlas-huge",
-            Setting { look_ahead: true, .. } => "kvatlas-ahead-huge",
+        match (self.setting.look_ahead, self.setting.huge_pages) {
+            (true, _) => "kvatlas-ahead",
+            (false, HugePages::Collapse) => "kvatlas",
+            (false, HugePages::Off) => "kvatlas-small-pages",
+            (false, HugePages::Transparent | HugePages::Explicit) => "kvatlas-huge",
         }
     }
 

@@ -10,14 +10,14 @@ use kvatlas_index::HugePages;
 /// An index that takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
-    /// Ours.
+    /// Ours, as the service runs it.
     Kvatlas,
     /// Ours, with a lane that sees its queue.
     KvatlasAhead,
-    /// Ours, on transparent huge pages.
+    /// Ours, on small pages only.
+    KvatlasSmallPages,
+    /// Ours, on huge pages from the first touch on.
     KvatlasHuge,
-    /// Both.
-    KvatlasAheadHuge,
     /// kv-index 2.0.0.
     KvIndex,
     /// dynamo-kv-router 1.6.1.
@@ -50,11 +50,13 @@ impl Contender {
         let writer: Box<dyn Writer> = memory::charge(account, || -> Box<dyn Writer> {
             match kind {
                 Kind::Kvatlas | Kind::Control => Box::new(Kvatlas::new(workers)),
-                Kind::KvatlasAhead | Kind::KvatlasHuge | Kind::KvatlasAheadHuge => {
-                    let look_ahead = kind != Kind::KvatlasHuge;
-                    let huge = kind != Kind::KvatlasAhead;
-                    let huge_pages = if huge { HugePages::Transparent } else { HugePages::Off };
-                    Box::new(Kvatlas::with(workers, Setting { look_ahead, huge_pages }))
+                Kind::KvatlasAhead => {
+                    Box::new(Kvatlas::with(workers, Setting { look_ahead: true, ..Setting::default() }))
+                }
+                Kind::KvatlasSmallPages | Kind::KvatlasHuge => {
+                    let small = kind == Kind::KvatlasSmallPages;
+                    let huge_pages = if small { HugePages::Off } else { HugePages::Transparent };
+                    Box::new(Kvatlas::with(workers, Setting { huge_pages, ..Setting::default() }))
                 }
                 Kind::KvIndex => Box::new(KvIndex::new(workers)),
                 Kind::Crtc => Box::new(Crtc::new(account)),

@@ -13,11 +13,11 @@ pub struct Listed {
     pub command: &'static str,
 }
 
-/// `kvatlas-ahead` is ours once more, with a lane that sees its queue; `kvatlas-huge` on huge pages, as kv-index's heap is.
-const BOTH: &[&str] = &["kvatlas-ahead", "kvatlas-huge", "kv-index", "crtc"];
+/// `kvatlas-ahead` is ours once more, with a lane that sees its queue; `kvatlas-small-pages` never makes huge ones.
+const BOTH: &[&str] = &["kvatlas-ahead", "kvatlas-small-pages", "kv-index", "crtc"];
 const PEERS: &[&str] = &["kv-index", "crtc"];
 /// CRTC refuses most of what a fleet with random names sends, so its times say nothing there.
-const ONE: &[&str] = &["kvatlas-ahead", "kvatlas-huge", "kv-index"];
+const ONE: &[&str] = &["kvatlas-ahead", "kvatlas-small-pages", "kv-index"];
 
 /// Names that are the same on every worker.
 const SAME: &str = "Same names";

@@ -8,8 +8,15 @@ use serde::{Deserialize, Serialize};
 
 /// How our index is named when its lane sees the queue and asks for memory ahead.
 const AHEAD: &str = "kvatlas-ahead";
-/// Ours, on transparent huge pages.
+/// Ours, on huge pages from the first touch on.
 const HUGE: &str = "kvatlas-huge";
+/// Ours, on small pages only.
+const SMALL_PAGES: &str = "kvatlas-small-pages";
+/// All that are ours, which are no rivals.
+const OURS: [&str; 4] = ["kvatlas", AHEAD, HUGE, SMALL_PAGES];
+/// What the rows of [`SMALL_PAGES`] end with. They have no gate; there is one for each figure that has a gate where pages are
+/// those of the service.
+pub(super) const ON_SMALL_PAGES: &str = ", small pages";
 /// Blocks of a store in which growth of tables has a gate.
 const GROWTH_BLOCKS: u32 = 64;
 
@@ -158,8 +165,7 @@ pub fn rows(outcome: &Outcome) -> Vec<Row> {
     let Some(ours) = of_name("kvatlas") else { return Vec::new() };
     let gates = Gates::of(outcome);
     let mut rows = Vec::new();
-    for theirs in outcome.indexes.iter().filter(|measured| !["kvatlas", AHEAD, HUGE].contains(&measured.name.as_str()))
-    {
+    for theirs in outcome.indexes.iter().filter(|measured| !OURS.contains(&measured.name.as_str())) {
         event_rows(outcome, &gates, (ours, theirs), &mut rows);
         lookup_rows(outcome, &gates, (ours, theirs), &mut rows);
         memory_rows(outcome, &gates, (ours, theirs), &mut rows);
@@ -168,15 +174,25 @@ pub fn rows(outcome: &Outcome) -> Vec<Row> {
         ahead_rows(outcome, &gates, (ahead, theirs), &mut rows);
     }
     if let (Some(huge), Some(theirs)) = (of_name(HUGE), of_name("kv-index")) {
-        let mut on_huge_pages = Vec::new();
-        event_rows(outcome, &gates, (huge, theirs), &mut on_huge_pages);
-        lookup_rows(outcome, &gates, (huge, theirs), &mut on_huge_pages);
-        memory_rows(outcome, &gates, (huge, theirs), &mut on_huge_pages);
-        on_huge_pages.iter_mut().for_each(|row| row.what.push_str(", huge pages"));
-        rows.append(&mut on_huge_pages);
+        rows.extend(on_other_pages(outcome, &gates, (huge, theirs), ", huge pages"));
+    }
+    if let (Some(small), Some(theirs)) = (of_name(SMALL_PAGES), of_name("kv-index")) {
+        let reported = on_other_pages(outcome, &gates, (small, theirs), ON_SMALL_PAGES);
+        let reported = reported.into_iter().filter(|row| row.gate.is_some());
+        rows.extend(reported.map(|row| Row { gate: None, passed: None, ..row }));
     }
     rows.extend(growth(outcome, ours));
     rows.extend(tail(outcome, ours));
+    rows
+}
+
+/// The rows of ours on other pages than the service's.
+fn on_other_pages(outcome: &Outcome, gates: &Gates, pair: (&Measured, &Measured), pages: &str) -> Vec<Row> {
+    let mut rows = Vec::new();
+    event_rows(outcome, gates, pair, &mut rows);
+    lookup_rows(outcome, gates, pair, &mut rows);
+    memory_rows(outcome, gates, pair, &mut rows);
+    rows.iter_mut().for_each(|row| row.what.push_str(pages));
     rows
 }
 
@@ -310,6 +326,20 @@ mod tests {
         );
         assert_eq!(gates("high-same-128", |_| {}).class_ahead("join"), None);
         assert_eq!(gates("low-random-128-one", |p| p.removal_names_max = 1).class_ahead("remove"), Some(2.8));
+    }
+
+    #[test]
+    fn ours_on_small_pages_is_reported_and_asked_for_nothing() {
+        let parameters = Parameters::standard(128, Sharing::High, Names::Same);
+        let cell = String::from("high-same-128");
+        let named = |name: &str| Measured { name: name.to_owned(), bytes: 1, ..Measured::default() };
+        let indexes = ["kvatlas", SMALL_PAGES, "kv-index"].map(named).into();
+        let outcome = Outcome { cell, parameters, holders_per_block: 1.0, memberships: 1, distinct: 1, indexes };
+        let rows = rows(&outcome);
+        assert!(rows.iter().all(|row| row.rival != SMALL_PAGES));
+        let gate = |what: &str| rows.iter().find(|row| row.what == what).map(|row| row.gate);
+        assert_eq!(gate("bytes a membership"), Some(Some(8.0)));
+        assert_eq!(gate("bytes a membership, small pages"), Some(None));
     }
 
     #[test]

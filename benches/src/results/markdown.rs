@@ -1,6 +1,7 @@
 //! The table of `benches/README.md`, made of the files of a run.
 
 use super::cells::{CELLS, EXACT};
+use super::gates::ON_SMALL_PAGES;
 use super::{Row, RunFile};
 use std::fmt::Write;
 
@@ -62,11 +63,11 @@ fn provenance(files: &[RunFile], text: &mut String) {
     );
 }
 
-/// A line for each figure that has a gate in some cell, a column for each cell.
+/// A line for each figure that has a gate in some cell, or would have one on the service's pages; a column for each cell.
 fn churn(files: &[&RunFile], text: &mut String) {
     let all: Vec<Vec<Row>> = files.iter().map(|file| file.rows()).collect();
     let mut figures: Vec<(&str, &str)> = Vec::new();
-    let shown = |row: &&Row| row.gate.is_some() || row.what == "cold lookup p50";
+    let shown = |row: &&Row| row.gate.is_some() || row.what == "cold lookup p50" || row.what.ends_with(ON_SMALL_PAGES);
     for row in all.iter().flatten().filter(shown) {
         if !figures.contains(&(&row.what, &row.rival)) {
             figures.push((&row.what, &row.rival));

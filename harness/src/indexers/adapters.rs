@@ -3,10 +3,11 @@
 use super::positional::Positional;
 use super::{Choice, EventLane, Indexer, IndexerError, Needs, QueryLane};
 use crate::ladder::tape::Step;
+use kvatlas_benches::tending::Tending;
 use kvatlas_index::reference::Reference;
 use kvatlas_index::{
-    ContentHash, EngineHash, Holder, HolderDepth, Index, IndexConfig, Lane, Levels, LookupOptions, RankKey, RankSlot,
-    Reader, Residency, Store, StoreKind, Tier, Upcoming,
+    ContentHash, EngineHash, Holder, HolderDepth, HugePages, Index, IndexConfig, Lane, Levels, LookupOptions, RankKey,
+    RankSlot, Reader, Residency, Store, StoreKind, Tier, Upcoming,
 };
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -100,9 +101,11 @@ fn kvatlas(needs: &Needs) -> Result<Indexer, IndexerError> {
     let config = IndexConfig {
         lanes_per_shard: needs.event_lanes as u32,
         ranks_max: (needs.workers + 16 * needs.event_lanes as u32).max(64),
+        huge_pages: if needs.form.small_pages { HugePages::Off } else { HugePages::Collapse },
         ..IndexConfig::default()
     };
     let (index, lanes) = Index::new(config)?;
+    let tending = Tending::of(&index).map_err(IndexerError::Thread)?;
     let mut events: Vec<Box<dyn EventLane>> = Vec::new();
     for (number, mut lane) in lanes.into_iter().enumerate() {
         let mut ranks = vec![None; needs.workers as usize];
@@ -117,7 +120,10 @@ fn kvatlas(needs: &Needs) -> Result<Indexer, IndexerError> {
     };
     let queries = (0..needs.query_lanes).map(reader).collect();
     let figures = move || {
+        // Whoever has the figures keeps the thread that makes huge pages.
+        let _ = &tending;
         let s = index.stats();
+        let huge = index.page_figures().map(|pages| pages.huge).sum();
         [
             ("memberships", s.held),
             ("distinct blocks", s.blocks),
@@ -131,6 +137,7 @@ fn kvatlas(needs: &Needs) -> Result<Indexer, IndexerError> {
             ("blocks written", s.written),
             ("bytes in use", s.bytes_live),
             ("bytes on free lists", s.bytes_free),
+            ("huge pages", huge),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into()

@@ -131,6 +131,10 @@ pub struct Form {
     /// The kvatlas arm's event lanes look ahead in their queues.
     #[arg(long)]
     pub look_ahead: bool,
+    /// The kvatlas arm's memory stays on small pages.
+    #[arg(long)]
+    #[serde(default)]
+    pub small_pages: bool,
 }
 
 /// What an indexer has to serve.
@@ -165,6 +169,9 @@ pub enum IndexerError {
         /// The indexer.
         indexer: &'static str,
     },
+    /// The thread that makes huge pages cannot be started.
+    #[error("kvatlas: {0}")]
+    Thread(std::io::Error),
     /// A worker cannot be opened.
     #[error("kvatlas: {0}")]
     Index(#[from] kvatlas_index::IndexError),

@@ -117,6 +117,14 @@ impl MetricSources {
         out.gauges("shard_memory_refused_regions", "Regions that do not belong to the node asked for", memory)?;
         let pages = shards.iter().map(|s| (label(s.shard), refused(s.huge_pages)));
         out.gauges("shard_huge_pages_refused_regions", "Regions without the huge pages asked for", pages)?;
+        let huge = shards.iter().map(|s| (label(s.shard), s.pages.huge));
+        out.gauges("shard_huge_pages", "Huge pages made of memory in use", huge)?;
+        let waiting = shards.iter().map(|s| (label(s.shard), s.pages.waiting));
+        out.gauges("shard_huge_pages_waiting", "Huge pages that could be made, at the last scan", waiting)?;
+        let collapsed = shards.iter().map(|s| (label(s.shard), s.pages.collapsed));
+        out.counters("shard_huge_pages_collapsed", "Huge pages made so far", collapsed)?;
+        let not_made = shards.iter().map(|s| (label(s.shard), s.pages.refused));
+        out.counters("shard_huge_pages_refused", "Huge pages that the system refused so far", not_made)?;
         let lanes = self.fleet.lanes().iter().map(|l| l.pinned()).filter(|p| p.is_refused()).count() as u64;
         let lookups = self.facts.lookup_threads().into_iter().filter(|p: &Pinned| p.is_refused()).count() as u64;
         let pins = [([("thread", "lane")], lanes), ([("thread", "lookup")], lookups)];

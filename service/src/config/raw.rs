@@ -183,9 +183,11 @@ pub enum RawNuma {
 #[serde(rename_all = "lowercase")]
 pub enum RawHugePages {
     /// What the system does by itself.
-    #[default]
     Off,
-    /// Transparent ones.
+    /// Memory in use throughout is made into huge pages, by a thread of its own.
+    #[default]
+    Collapse,
+    /// Transparent ones from the first touch on.
     Transparent,
     /// Those of the reserved pool, all taken at the start.
     Explicit,
@@ -202,6 +204,10 @@ pub struct RawIndex {
     pub lanes_per_shard: u32,
     pub numa: RawNuma,
     pub huge_pages: RawHugePages,
+    /// Of `collapse`: milliseconds between two scans.
+    pub huge_pages_scan_ms: u64,
+    /// Of `collapse`: huge pages that a scan makes at most.
+    pub huge_pages_per_scan: u32,
     pub ranks_max: u32,
     pub blocks_max: u32,
     pub runs_max: u32,
@@ -219,6 +225,8 @@ impl Default for RawIndex {
             lanes_per_shard: 0,
             numa: RawNuma::default(),
             huge_pages: RawHugePages::default(),
+            huge_pages_scan_ms: 100,
+            huge_pages_per_scan: 4,
             ranks_max: index.ranks_max,
             blocks_max: index.blocks_max,
             runs_max: index.runs_max,

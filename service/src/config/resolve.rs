@@ -8,7 +8,7 @@ use crate::lanes::LaneSettings;
 use crate::lookup::{ItemLimits, LookupLimits};
 use crate::relay::RelayLimits;
 use crate::republish::WireSettings;
-use crate::topology::{Asked, Machine, Numa, Plan, Spot};
+use crate::topology::{Asked, Machine, Numa, Plan, Spot, TendingSettings};
 use crate::wire::DecodeLimits;
 use kvatlas_index::{HugePages, IndexConfig, NodePolicy};
 use std::net::SocketAddr;
@@ -44,6 +44,8 @@ pub struct Resolved {
     pub lookup_spots: Vec<Option<Spot>>,
     /// The index.
     pub index: IndexConfig,
+    /// The thread that makes huge pages; `None` where none is needed.
+    pub tending: Option<TendingSettings>,
     /// Limits of lookups.
     pub lookup: LookupLimits,
     /// Limits of the gRPC face.
@@ -91,6 +93,7 @@ impl Resolved {
         }
         let admin_listen =
             if raw.admin.listen.is_empty() { None } else { Some(address("admin.listen", &raw.admin.listen)?) };
+        let tending = tending(raw, &plan, &machine)?;
         Ok(Self {
             grpc_listen: address("grpc.listen", &raw.grpc.listen)?,
             reflection: raw.grpc.reflection,
@@ -106,6 +109,7 @@ impl Resolved {
             lookup_spots: plan.lookups,
             machine,
             index,
+            tending,
             lookup: lookup(raw)?,
             grpc: grpc(raw)?,
             fleet,
@@ -159,6 +163,7 @@ fn index(raw: &Raw, plan: &Plan) -> IndexConfig {
         node_policy: if raw.index.numa == RawNuma::Bind { NodePolicy::Bind } else { NodePolicy::Prefer },
         huge_pages: match raw.index.huge_pages {
             RawHugePages::Off => HugePages::Off,
+            RawHugePages::Collapse => HugePages::Collapse,
             RawHugePages::Transparent => HugePages::Transparent,
             RawHugePages::Explicit => HugePages::Explicit,
         },
@@ -171,6 +176,17 @@ fn index(raw: &Raw, plan: &Plan) -> IndexConfig {
         private_names_max_per_lane: raw.index.private_names_max_per_lane,
         ..IndexConfig::default()
     }
+}
+
+fn tending(raw: &Raw, plan: &Plan, machine: &Machine) -> Result<Option<TendingSettings>, ConfigError> {
+    let period = millis("index.huge_pages_scan_ms", raw.index.huge_pages_scan_ms)?;
+    if period.is_zero() {
+        return Err(ConfigError::Value { setting: "index.huge_pages_scan_ms".into(), reason: "at least 1".into() });
+    }
+    let collapses_max = at_least_1("index.huge_pages_per_scan", raw.index.huge_pages_per_scan as usize)? as u32;
+    let cores = TendingSettings::cores_beside(&plan.lanes, &machine.cores);
+    let collapses = raw.index.huge_pages == RawHugePages::Collapse;
+    Ok(collapses.then_some(TendingSettings { period, collapses_max, cores }))
 }
 
 fn lookup(raw: &Raw) -> Result<LookupLimits, ConfigError> {
@@ -293,13 +309,32 @@ mod tests {
     }
 
     #[test]
+    fn huge_pages_are_made_of_memory_in_use_unless_told_otherwise() {
+        let resolved = Resolved::new(&Raw::default()).unwrap();
+        assert_eq!(resolved.index.huge_pages, HugePages::Collapse);
+        assert!(resolved.tending.is_some());
+        for (other, pages) in [
+            (RawHugePages::Off, HugePages::Off),
+            (RawHugePages::Transparent, HugePages::Transparent),
+            (RawHugePages::Explicit, HugePages::Explicit),
+        ] {
+            let mut raw = Raw::default();
+            raw.index.huge_pages = other;
+            let resolved = Resolved::new(&raw).unwrap();
+            assert_eq!((resolved.index.huge_pages, resolved.tending), (pages, None));
+        }
+    }
+
+    #[test]
     fn values_out_of_range_are_named() {
         type Change = fn(&mut Raw);
-        let cases: [(Change, &str); 11] = [
+        let cases: [(Change, &str); 13] = [
             (|r| r.grpc.listen = "localhost".into(), "grpc.listen"),
             (|r| r.admin.listen = "x".into(), "admin.listen"),
             (|r| r.index.shards = 1000, "shards"),
             (|r| r.index.lanes_per_shard = u32::MAX, "lanes_per_shard"),
+            (|r| r.index.huge_pages_scan_ms = 0, "index.huge_pages_scan_ms"),
+            (|r| r.index.huge_pages_per_scan = 0, "index.huge_pages_per_scan"),
             (|r| r.lookups.threads = usize::MAX, "lookups.threads"),
             (|r| r.fleet.lane_share_max_percent = 99, "fleet.lane_share_max_percent"),
             (|r| r.limits.lookup_tokens_max = 0, "limits.lookup_tokens_max"),

@@ -23,7 +23,7 @@ use crate::grpc::proto::worker_service_server::WorkerServiceServer;
 use crate::grpc::{Admission, EventApi, IndexApi, ServiceFacts, WorkerApi, proto};
 use crate::lanes::spawn_lanes;
 use crate::lookup::{LookupEngine, LookupTimes};
-use crate::topology::{LookupPins, log_placement, shard_reports};
+use crate::topology::{LookupPins, Tending, TendingSettings, log_placement, shard_reports};
 use facts::Facts;
 use health::Health;
 use kvatlas_index::Index;
@@ -52,6 +52,9 @@ pub enum StartError {
     /// A thread could not be started.
     #[error("lane thread: {0}")]
     Lane(std::io::Error),
+    /// The thread that makes huge pages could not be started.
+    #[error("thread for huge pages: {0}")]
+    Tending(std::io::Error),
     /// A port could not be bound.
     #[error("{setting} = {addr}: {error}")]
     Bind {
@@ -88,6 +91,7 @@ pub struct Running {
     drain_max: Duration,
     tasks: Vec<JoinHandle<()>>,
     lanes: Vec<ThreadHandle<()>>,
+    tending: Option<Tending>,
 }
 
 /// A runtime whose threads run where the configuration says, and what came of pinning them.
@@ -114,6 +118,8 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
     let (index, lanes) = Index::new(resolved.index.clone())?;
     let (handles, lanes) = spawn_lanes(lanes, resolved.lanes.clone()).map_err(StartError::Lane)?;
     log_placement(&resolved.machine, &shard_reports(&index, &resolved.machine), handles.iter().map(|l| l.pinned()));
+    let tend = |settings: TendingSettings| Tending::start(index.clone(), settings);
+    let tending = resolved.tending.clone().map(tend).transpose().map_err(StartError::Tending)?;
     let (relay, liveness) = (resolved.relay, resolved.liveness);
     let fleet = Fleet::new(handles, ranks_max, resolved.fleet, resolved.ingest, relay, liveness);
     let fleet = Arc::new(fleet.with_wire(resolved.wire.clone()));
@@ -148,7 +154,20 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
     }
     let Parts { fleet, engine, facts, .. } = parts;
     let (drain_delay, drain_max) = (resolved.drain_delay, resolved.drain_max);
-    Ok(Running { grpc_addr, admin_addr, fleet, engine, facts, health, closing, drain_delay, drain_max, tasks, lanes })
+    Ok(Running {
+        grpc_addr,
+        admin_addr,
+        fleet,
+        engine,
+        facts,
+        health,
+        closing,
+        drain_delay,
+        drain_max,
+        tasks,
+        lanes,
+        tending,
+    })
 }
 
 /// What the ports share.
@@ -283,7 +302,7 @@ impl Running {
         }
         self.fleet.stop_following().await;
         tracing::info!("drained");
-        // The lanes end when the last handle of them goes; a cut call may still hold one for a moment, so nothing waits here.
-        drop((self.fleet, self.engine, self.lanes));
+        // The lanes end when the last handle of them goes, as does the thread for huge pages; a cut call may still hold one for a moment, so nothing waits here.
+        drop((self.fleet, self.engine, self.lanes, self.tending));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::machine::Machine;
 use super::pin::Pinned;
-use kvatlas_index::{Granted, HugePages, Index};
+use kvatlas_index::{Granted, HugePages, Index, PageFigures, ShardPlacement};
 
 /// One shard's memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,38 +15,47 @@ pub struct ShardReport {
     pub memory: Granted,
     /// Whether its regions may have huge pages.
     pub huge_pages: Granted,
-    /// Both in words.
+    /// What became of huge pages since the start, where memory in use is made into them.
+    pub pages: PageFigures,
+    /// All of it in words.
     pub detail: String,
 }
 
 /// Every shard's memory.
 pub fn shard_reports(index: &Index, machine: &Machine) -> Vec<ShardReport> {
     let never = machine.transparent_huge_pages.as_deref() == Some("never");
-    let report = |(shard, placement): (usize, &kvatlas_index::ShardPlacement)| {
+    let report = |(shard, (placement, pages)): (usize, (&ShardPlacement, PageFigures))| {
+        let asked = placement.huge_pages_asked;
         let mut detail = format!("memory {}, huge pages {}", placement.memory, placement.huge_pages);
-        if never && placement.huge_pages_asked != HugePages::Off {
+        if never && matches!(asked, HugePages::Transparent | HugePages::Explicit) {
             detail += "; the system's setting of transparent huge pages is never";
         }
-        if placement.huge_pages_asked == HugePages::Explicit {
+        if asked == HugePages::Explicit {
             detail += &format!("; {} regions of the reserved pool", placement.regions_explicit);
         }
-        // A system that is set to never says yes to the advice and does nothing.
+        if asked == HugePages::Collapse {
+            detail += &format!("; {} made, {} to be made, {} refusals", pages.huge, pages.waiting, pages.refused);
+        }
+        if pages.errno != 0 {
+            detail += &format!(", the last attempt: {}", std::io::Error::from_raw_os_error(pages.errno));
+        }
         let huge_pages = match placement.huge_pages {
-            Granted::Yes if never && placement.huge_pages_asked == HugePages::Transparent => {
-                Granted::Refused { regions: 0, errno: 0 }
-            }
+            // A system that is set to never says yes to the advice and does nothing.
+            Granted::Yes if never && asked == HugePages::Transparent => Granted::Refused { regions: 0, errno: 0 },
+            Granted::Yes if pages.errno != 0 => Granted::Refused { regions: 0, errno: pages.errno },
             other => other,
         };
-        ShardReport { shard: shard as u32, node: placement.node, memory: placement.memory, huge_pages, detail }
+        let (node, memory) = (placement.node, placement.memory);
+        ShardReport { shard: shard as u32, node, memory, huge_pages, pages, detail }
     };
-    index.placements().enumerate().map(report).collect()
+    index.placements().zip(index.page_figures()).enumerate().map(report).collect()
 }
 
 /// Tells the log what was asked for and what came of it, refusals as warnings.
 pub fn log_placement(machine: &Machine, shards: &[ShardReport], lanes: impl IntoIterator<Item = Pinned>) {
     let nodes: Vec<u32> = machine.usable_nodes().map(|n| n.id).collect();
     tracing::info!(source = machine.source, ?nodes, cores = machine.cores.len(), "the machine");
-    for ShardReport { shard, node, memory, huge_pages, detail } in shards {
+    for ShardReport { shard, node, memory, huge_pages, detail, .. } in shards {
         if memory.is_refused() || huge_pages.is_refused() {
             tracing::warn!(shard, node, %detail, "a shard's memory is not as asked for: it lies where it is first touched");
         } else {

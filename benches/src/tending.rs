@@ -1,0 +1,44 @@
+//! The thread beside an index that makes huge pages of its memory, as the service runs one.
+
+use kvatlas_index::Index;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Time between two scans: the service's default.
+const PERIOD: Duration = Duration::from_millis(100);
+/// Stretches of 2 MiB that a scan collapses at most: the service's default.
+const COLLAPSES_MAX: u32 = 4;
+
+/// The thread; it ends with this.
+#[derive(Debug)]
+pub struct Tending {
+    end: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Tending {
+    /// Starts it for an index. What the index asked for decides whether there is anything to do.
+    pub fn of(index: &Arc<Index>) -> std::io::Result<Self> {
+        let (end, ended) = sync_channel(0);
+        let index = index.clone();
+        let tend = move || {
+            while ended.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+                index.tend_pages(COLLAPSES_MAX);
+            }
+        };
+        let thread = std::thread::Builder::new().name("pages".to_owned()).spawn(tend)?;
+        Ok(Self { end: Some(end), thread: Some(thread) })
+    }
+}
+
+impl Drop for Tending {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            // Nothing is lost with a thread that panicked, and the panic was told.
+            let _ = thread.join();
+        }
+    }
+}
