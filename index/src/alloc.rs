@@ -3,7 +3,8 @@
 //! A granule is eight positions. Pages of 64 granules carry one bitmap word of free granules; pages are binned by their
 //! longest free stretch, so an allocation takes the tightest page that fits, and freed neighbours coalesce by themselves. The
 //! bins are lists that go through the pages, so a page changes its bin without asking the heap for anything.
-//! Each lane has a small stock in front of them, of what it freed last (still in its cache) and of run ids taken in groups.
+//! Each lane has a small stock in front of them: run ids, taken and given back in groups, and the stretches that it freed last,
+//! for the runs that grow into them; they go back in groups, too.
 
 use crate::config::IndexConfig;
 use crate::error::IndexError;
@@ -258,7 +259,7 @@ const STOCK: usize = 16;
 /// run out for what another keeps.
 const STOCK_PART: u32 = 16;
 
-/// What one lane keeps for its next runs, so that most of them begin and end without the shard's lock.
+/// What one lane keeps of run ids and of what it freed, so that most runs end without the shard's lock.
 pub(crate) struct Stock {
     runs_most: usize,
     stretches_most: usize,
@@ -326,14 +327,10 @@ impl Stock {
         self.runs_len += 1;
     }
 
-    /// Granules in a row; fewer than asked for (but at least one) when memory is fragmented near its limit.
+    /// Granules in a row; fewer than asked for (but at least one) when memory is fragmented near its limit. They are the
+    /// shard's, as only all pages together have the tightest stretch: cut from the few of the stock, runs of different
+    /// lengths leave twice the holes after a long churn (`peers --cell after-churn`).
     pub fn take_granules(&mut self, shared: &Mutex<Alloc>, count: u32) -> Result<(u32, u32), IndexError> {
-        // The tightest of the own stretches; they are few.
-        let own =
-            (0..self.stretches_len).filter(|&i| self.stretches[i].1 >= count).min_by_key(|&i| self.stretches[i].1);
-        if let Some(i) = own {
-            return Ok((self.cut_stretch(i, count), count));
-        }
         let mut shared = shared.lock();
         match shared.granules.take(count) {
             Some(first) => Ok((first, count)),

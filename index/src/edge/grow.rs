@@ -22,15 +22,15 @@ pub(super) struct Moving {
 }
 
 impl Edge {
-    /// What the table should do next: go on with a move, or begin one. Below three eighths of the slots it shrinks, which
-    /// leaves a third of the way to the next growth.
+    /// What the table should do next: go on with a move, or begin one. Below three sevenths of the slots it shrinks, which
+    /// leaves a sixth of the way to the next growth.
     pub(super) fn due(&self, at: Directory) -> Move {
         let (class, len) = (self.classes[at.class], self.len());
         if at.to != Move::None {
             at.to
         } else if len > class.room() && at.class + 1 < self.classes.len() {
             Move::Grow
-        } else if at.class > 0 && len < class.slots() * 3 / 8 {
+        } else if at.class > 0 && len < class.slots() * 3 / 7 {
             Move::Shrink
         } else {
             Move::None

@@ -10,7 +10,7 @@
 //! following lines, so that churn does not spread entries out.
 //!
 //! The map grows and shrinks in place, a few lines with each name that comes or goes, inside one reserved range (homes.rs,
-//! sweep.rs): no second table, no moment of rebuilding. Stretches of names are worked on 64 at a time (batch.rs). One thread
+//! sweep.rs), and comes back to a fair load where names only come and go: no second table, no moment of rebuilding. Stretches of names are worked on 64 at a time (batch.rs). One thread
 //! only; nothing here allocates but the side map, where a crowd comes to a size that it did not have before (crowd.rs).
 
 mod batch;
@@ -38,6 +38,9 @@ pub(crate) const EVERYBODY: u32 = u32::MAX;
 const LOAD_MAX: usize = 67;
 /// Below this load it shrinks by a quarter.
 const LOAD_MIN: usize = 45;
+/// Below this load it shrinks by a sixth once as many names as it has slots have left since its size changed: what grew for a
+/// moment would keep half its slots empty for as long as names only come and go.
+const LOAD_IDLE: usize = 54;
 /// Lines of an empty map.
 const LINES_MIN: usize = 4;
 
@@ -76,6 +79,8 @@ pub(crate) struct LaneMap {
     len: usize,
     /// Lines to move, in halves, before the next name comes or goes.
     debt: usize,
+    /// Names that left since the last sweep began.
+    departed: usize,
     /// Entries on their way from one line to another.
     moving: Vec<(u16, u32)>,
     /// Lines below this one may have memory: the pages from the layout's end on are given back a few at a time.
@@ -98,6 +103,7 @@ impl LaneMap {
             homes: Homes::of(Layout::first(LINES_MIN)),
             len: 0,
             debt: 0,
+            departed: 0,
             moving: Vec::with_capacity(sweep::MOVING_MAX),
             touched: LINES_MIN + REACH,
             crowd: Crowd::new(),

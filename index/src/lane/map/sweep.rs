@@ -1,24 +1,29 @@
 //! Growth and shrinking in place: the sweep moves a few lines with each name that comes or goes.
 //!
 //! What moves always lands in lines that no entry of the old layout stands in any more: growing by a third from the top, a
-//! line's target lies further up by a third of its number, shrinking by a quarter from the bottom, further down by a quarter.
+//! line's target lies further up by a third of its number, shrinking by a sixth from the bottom, further down by a sixth.
 //! Only near the bottom is that less than the reach of an entry, so the first lines of the map move at once.
 
 use crate::lane::map::homes::{Homes, Layout, tag};
 use crate::lane::map::line::{FAR, Line, REACH, SLOTS, each};
-use crate::lane::map::{Keys, LINES_MIN, LOAD_MAX, LOAD_MIN, LaneMap, salt};
+use crate::lane::map::{Keys, LINES_MIN, LOAD_IDLE, LOAD_MAX, LOAD_MIN, LaneMap, salt};
 use crate::prefetch::read_soon;
 
 /// Half lines moved with each name that comes or goes while the map grows: a store's share of the work is small.
 const PACE_UP: usize = 3;
 /// The same while it shrinks: memory follows soon.
 const PACE_DOWN: usize = 8;
-/// Lines at the bottom that move at once.
-const AT_ONCE: usize = 32;
-const _: () = assert!(AT_ONCE * 4 / 3 > AT_ONCE + REACH, "growing: what moves lands above the old entries");
-const _: () = assert!(AT_ONCE - AT_ONCE / 4 + 1 + REACH <= AT_ONCE, "shrinking: what moves lands below them");
+/// Lines at the bottom that move at once, growing and shrinking.
+const AT_ONCE_UP: usize = 32;
+const AT_ONCE_DOWN: usize = 48;
+/// The map shrinks by a sixth of its lines at least.
+const SHRINK_LEAST: usize = 6;
+const _: () = assert!(AT_ONCE_UP * 4 / 3 > AT_ONCE_UP + REACH, "growing: what moves lands above the old entries");
+const _: () = assert!(AT_ONCE_DOWN / SHRINK_LEAST > REACH, "shrinking: what moves lands below them");
 /// A smaller map changes its size at once.
-const SWEPT_MIN: usize = 2 * AT_ONCE;
+const SWEPT_MIN: usize = 64;
+const _: () =
+    assert!(SWEPT_MIN >= AT_ONCE_DOWN && SWEPT_MIN <= u64::BITS as usize, "marks of what moves at once are a word");
 /// Most entries on their way at once.
 pub(super) const MOVING_MAX: usize = (SWEPT_MIN + REACH) * SLOTS;
 /// Lines between what is moved and what is asked for.
@@ -48,9 +53,14 @@ impl LaneMap {
             self.reset();
         } else if self.homes.sweeping() {
             self.sweep(keys, count);
-        } else if self.len * 100 < self.homes.new.lines * SLOTS * LOAD_MIN && self.homes.new.lines > LINES_MIN {
-            let lines = self.homes.new.lines;
-            self.begin(keys, (lines - lines / 4).max(LINES_MIN));
+        } else {
+            self.departed += count;
+            let (lines, slots) = (self.homes.new.lines, self.homes.new.lines * SLOTS);
+            if self.len * 100 < slots * LOAD_MIN && lines > LINES_MIN {
+                self.begin(keys, (lines - lines / 4).max(LINES_MIN));
+            } else if self.departed > slots && self.len * 100 < slots * LOAD_IDLE && lines > SWEPT_MIN {
+                self.begin(keys, lines - lines / SHRINK_LEAST);
+            }
         }
         if self.touched > self.lines_used() {
             self.give_back();
@@ -95,13 +105,13 @@ impl LaneMap {
     fn begin(&mut self, keys: &impl Keys, lines: usize) {
         self.homes.begin(lines);
         self.touched = self.touched.max(self.lines_used());
-        self.debt = 0;
+        (self.debt, self.departed) = (0, 0);
         let (old, growing) = (self.homes.old.lines, self.homes.growing);
         if old < SWEPT_MIN {
             self.move_at_once(keys, 0..old);
             self.end_sweep();
         } else if !growing {
-            self.move_at_once(keys, 0..AT_ONCE);
+            self.move_at_once(keys, 0..AT_ONCE_DOWN);
         }
     }
 
@@ -111,7 +121,7 @@ impl LaneMap {
         while self.debt >= 2 && self.homes.sweeping() {
             self.debt -= 2;
             let edge = self.homes.edge;
-            if self.homes.growing && edge <= AT_ONCE {
+            if self.homes.growing && edge <= AT_ONCE_UP {
                 self.move_at_once(keys, 0..edge);
                 self.end_sweep();
             } else if !self.homes.growing && edge == self.homes.old.lines {
@@ -259,7 +269,8 @@ impl LaneMap {
         };
         let far = ahead(2 * AHEAD);
         read_soon(&self.lines[far]);
-        read_soon(&self.lines[if self.homes.growing { far + far / 3 } else { far - far / 4 }]);
+        let to = if self.homes.growing { far + far / 3 } else { far * self.homes.new.lines / self.homes.old.lines };
+        read_soon(&self.lines[to]);
         if !self.homes.same_tags() {
             let line = &self.lines[ahead(AHEAD / 2)];
             each(line.taken()).for_each(|k| keys.ask(line.slot(k)));

@@ -3,7 +3,7 @@
 use crate::hash::HashKey;
 use crate::lane::map::homes::Layout;
 use crate::lane::map::line::{REACH, SLOTS};
-use crate::lane::map::{EVERYBODY, Keys, LINES_MIN, LOAD_MAX, LOAD_MIN, LaneMap};
+use crate::lane::map::{EVERYBODY, Keys, LINES_MIN, LOAD_IDLE, LOAD_MAX, LOAD_MIN, LaneMap};
 use crate::place::Site;
 use std::collections::HashMap;
 
@@ -122,6 +122,41 @@ fn equals_a_standard_map_through_sweeps_both_ways() {
 fn equals_a_standard_map_where_names_return() {
     let mut pair = Pair::new(4_000, u64::MAX);
     history(&mut pair, 40_000, 900, 4_000);
+}
+
+/// What grew for a moment does not stay half empty while names only come and go.
+#[test]
+fn a_peak_is_forgotten_where_names_come_and_go() {
+    let mut pair = Pair::new(60_000, u64::MAX);
+    let names = |from: u32, round: u64| (0..10).map(move |i| (u64::from(from) + i) << 20 | round).collect::<Vec<_>>();
+    let mut end = 1;
+    while pair.map.homes.new.lines < 2000 {
+        pair.store(end, &names(end, 0));
+        end += 10;
+    }
+    while pair.map.homes.sweeping() {
+        pair.store(end, &names(end, 0));
+        end += 10;
+    }
+    let peak = pair.map.homes.new.lines;
+    while pair.load() >= LOAD_IDLE - 2 {
+        end -= 10;
+        pair.remove(end, 10);
+    }
+    let mut sizes = vec![peak];
+    for round in 1..8 {
+        for from in (1..end).step_by(10) {
+            pair.remove(from, 10);
+            pair.store(from, &names(from, round));
+            let lines = pair.map.homes.new.lines;
+            if sizes.last() != Some(&lines) {
+                sizes.push(lines);
+            }
+        }
+        pair.check();
+    }
+    assert_eq!(sizes, [peak, peak - peak / 6], "once, and never back");
+    assert!(pair.load() >= LOAD_IDLE);
 }
 
 /// Every state of every sweep, both ways: the whole map is checked after each small step.
