@@ -13,6 +13,7 @@ pub mod lanes;
 pub mod lookup;
 pub mod ops;
 pub mod relay;
+pub mod replica;
 pub mod republish;
 pub mod seed;
 pub mod serve;

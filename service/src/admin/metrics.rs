@@ -74,6 +74,14 @@ impl Collector for MetricSources {
 impl MetricSources {
     fn encode_service(&self, out: &mut Series<'_, '_>) -> fmt::Result {
         out.gauge("ready", "Whether the service is ready", self.facts.ready().into())?;
+        let waiting = self.facts.waiting_for();
+        out.gauge("ready_waiting_ranks", "Ranks that readiness waits for", waiting.ranks.len() as u64)?;
+        if let Some(copies) = self.facts.copies() {
+            let running = u64::from(copies.outcome.is_none());
+            out.gauge("copies_running", "Whether other replicas are being asked for what they hold", running)?;
+            let counts = copies.counters.iter().map(|(reason, count)| ([("reason", reason)], count));
+            out.counters("copies_events", "Calls to other replicas and what came of them, by reason", counts)?;
+        }
         out.gauge("draining", "Whether the service is draining", self.facts.draining().into())?;
         out.gauge("uptime_seconds", "Seconds since start", self.facts.uptime_ms() / 1000)?;
         out.gauge("workers", "Registered workers", self.fleet.view().workers().len() as u64)
@@ -137,6 +145,7 @@ impl MetricSources {
         out.gauge("relay_bytes_max", "Most bytes that they may take", relay.limits().bytes_max)?;
         out.gauge("relay_subscribers", "Open subscriptions", relay.subscribers() as u64)?;
         out.counter("relay_snapshots", "States of a rank that subscribers were given", relay.snapshots())?;
+        out.counter("relay_copies", "States of a rank that peers were given", relay.copies())?;
         out.counter("relay_cut_off", "Subscriptions that the history moved past", relay.cut_off())?;
         let view = self.fleet.view();
         let ranks: Vec<_> = view

@@ -1,13 +1,16 @@
 //! The three paths.
 
 use super::metrics::Metrics;
-use crate::grpc::ServiceFacts;
+use crate::grpc::{ServiceFacts, Waiting};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use std::sync::Arc;
+
+/// Ranks that `/readyz` names.
+const RANKS_SHOWN_MAX: usize = 32;
 
 /// What the admin port shows.
 #[derive(Clone)]
@@ -40,7 +43,53 @@ async fn readyz(State(state): State<AdminState>) -> Response {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response();
     }
     if !state.facts.ready() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "waiting for static ranks\n").into_response();
+        return (StatusCode::SERVICE_UNAVAILABLE, waiting(&state.facts.waiting_for())).into_response();
     }
     "ready\n".into_response()
+}
+
+/// What is waited for, a line each.
+fn waiting(waiting: &Waiting) -> String {
+    let mut text = format!("waiting for {} ranks\n", waiting.ranks.len());
+    if waiting.copy {
+        text.push_str("waiting for the first copy of another replica\n");
+    }
+    for rank in waiting.ranks.iter().take(RANKS_SHOWN_MAX) {
+        let (worker, trust, left) = (&rank.worker, rank.trust.name(), rank.left.as_secs_f64());
+        text.push_str(&format!("{worker} rank {}: {trust}, at most {left:.1} s more\n", rank.rank));
+    }
+    if waiting.ranks.len() > RANKS_SHOWN_MAX {
+        text.push_str("and others\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grpc::WaitingRank;
+    use crate::ingest::Trust;
+    use std::time::Duration;
+
+    #[test]
+    fn what_is_waited_for_is_named_up_to_a_limit() {
+        let rank = |rank| WaitingRank {
+            worker: "w".into(),
+            rank,
+            trust: Trust::Bootstrapping,
+            left: Duration::from_millis(2_500),
+        };
+        let text = waiting(&Waiting { ranks: vec![rank(3)], copy: true });
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "waiting for 1 ranks",
+                "waiting for the first copy of another replica",
+                "w rank 3: BOOTSTRAPPING, at most 2.5 s more"
+            ]
+        );
+        let text = waiting(&Waiting { ranks: (0..100).map(rank).collect(), copy: false });
+        assert_eq!((text.lines().count(), text.lines().last()), (RANKS_SHOWN_MAX + 2, Some("and others")));
+    }
 }

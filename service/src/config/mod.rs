@@ -7,6 +7,7 @@
 mod liveness;
 mod raw;
 mod relay;
+mod replicas;
 mod resolve;
 mod wire;
 mod worker;
@@ -14,6 +15,7 @@ mod worker;
 pub use liveness::RawLiveness;
 pub use raw::{ConfigError, Flags, Raw, RawHugePages, RawNuma};
 pub use relay::RawRelay;
+pub use replicas::RawReplicas;
 pub use resolve::Resolved;
 pub use wire::RawWire;
 pub use worker::RawWorker;

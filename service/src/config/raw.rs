@@ -2,6 +2,7 @@
 
 use super::liveness::RawLiveness;
 use super::relay::RawRelay;
+use super::replicas::RawReplicas;
 use super::worker::RawWorker;
 use crate::fleet::FleetLimits;
 use crate::grpc::GrpcLimits;
@@ -49,6 +50,8 @@ pub struct Flags {
     pub numa: Option<RawNuma>,
     /// `index.huge_pages`.
     pub huge_pages: Option<RawHugePages>,
+    /// More of `replicas.peers`.
+    pub peers: Vec<String>,
     /// More workers, as `id=..,model=..,block_size=16,events=tcp://..`.
     pub workers: Vec<String>,
 }
@@ -79,6 +82,8 @@ pub struct Raw {
     pub relay: RawRelay,
     /// Which workers are offered.
     pub liveness: RawLiveness,
+    /// The other replicas.
+    pub replicas: RawReplicas,
     /// Static workers. Left out of a printed configuration when there are none, so that `[[workers]]` can be added to it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<RawWorker>,
@@ -256,6 +261,7 @@ pub struct RawLimits {
     pub explain_ranks_max: usize,
     pub streams_per_connection_max: u32,
     pub stream_answers_max: usize,
+    pub copies_in_flight_max: usize,
 }
 
 impl Default for RawLimits {
@@ -275,6 +281,7 @@ impl Default for RawLimits {
             explain_ranks_max: grpc.explain_ranks_max,
             streams_per_connection_max: grpc.streams_per_connection_max,
             stream_answers_max: grpc.stream_answers_max,
+            copies_in_flight_max: grpc.copies_in_flight_max,
         }
     }
 }
@@ -400,6 +407,7 @@ impl Raw {
         raw.lanes.pin |= flags.pin;
         raw.index.numa = flags.numa.unwrap_or(raw.index.numa);
         raw.index.huge_pages = flags.huge_pages.unwrap_or(raw.index.huge_pages);
+        raw.replicas.peers.extend(flags.peers.iter().cloned());
         for worker in &flags.workers {
             raw.workers.push(RawWorker::from_flag(worker)?);
         }

@@ -7,6 +7,7 @@ use crate::ingest::IngestLimits;
 use crate::lanes::LaneSettings;
 use crate::lookup::{ItemLimits, LookupLimits};
 use crate::relay::RelayLimits;
+use crate::replica::ReplicaSettings;
 use crate::republish::WireSettings;
 use crate::topology::{Asked, Machine, Numa, Plan, Spot, TendingSettings};
 use crate::wire::DecodeLimits;
@@ -60,6 +61,8 @@ pub struct Resolved {
     pub wire: WireSettings,
     /// When a worker is not offered.
     pub liveness: LivenessLimits,
+    /// The other replicas.
+    pub replicas: ReplicaSettings,
     /// Static workers.
     pub workers: Vec<Registration>,
 }
@@ -117,6 +120,7 @@ impl Resolved {
             relay: raw.relay.resolve()?,
             wire: raw.relay.resolve_wire()?,
             liveness: raw.liveness.resolve()?,
+            replicas: raw.replicas.resolve()?,
             workers,
         })
     }
@@ -219,6 +223,7 @@ fn grpc(raw: &Raw) -> Result<GrpcLimits, ConfigError> {
         explain_ranks_max: at_least_1("limits.explain_ranks_max", limits.explain_ranks_max)?,
         streams_per_connection_max: limits.streams_per_connection_max.max(1),
         stream_answers_max: at_least_1("limits.stream_answers_max", limits.stream_answers_max)?,
+        copies_in_flight_max: limits.copies_in_flight_max.min(1 << 32),
     })
 }
 

@@ -1,10 +1,12 @@
 //! The service's own words into responses.
 
+use super::facts::Waiting;
 use super::proto;
 use crate::fleet::{Feed, PushOutcome, PushVerdict, RankEntry, Registration, Veto, WorkerEntry, now_ms};
 use crate::ingest::{Engine, Trust};
 use crate::lanes::LaneHandle;
 use crate::lookup::{Answer, Explained, Finding, FindingKind, Stop, Why};
+use crate::replica::ProgressReport;
 use crate::topology::{Pinned, ShardReport};
 use kvatlas_index::{Granted, Tier};
 use std::collections::HashMap;
@@ -222,6 +224,31 @@ pub(super) fn thread_place(pinned: Pinned) -> proto::ThreadPlace {
     proto::ThreadPlace { pinned: granted.into(), core, memory_node }
 }
 
+/// What readiness waits for.
+pub(super) fn waiting(waiting: &Waiting) -> proto::WaitingFor {
+    let ranks = waiting.ranks.iter().map(|rank| proto::WaitingRank {
+        worker: rank.worker.clone(),
+        rank: rank.rank,
+        trust: trust(rank.trust).into(),
+        left_ms: rank.left.as_millis() as u64,
+    });
+    proto::WaitingFor { ranks: ranks.collect(), copy: waiting.copy }
+}
+
+/// The start from peers.
+pub(super) fn copies(copies: &ProgressReport) -> proto::CopiesStatus {
+    proto::CopiesStatus {
+        asking: copies.asking.clone().unwrap_or_default(),
+        copies: copies.passes,
+        outcome: copies.outcome.map_or("", |outcome| outcome.name()).to_owned(),
+        counters: counters(copies.counters.iter()),
+    }
+}
+
+fn counters<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> Vec<proto::Counter> {
+    counts.map(|(reason, count)| proto::Counter { reason: reason.to_owned(), count }).collect()
+}
+
 /// A worker as it is.
 pub(super) fn worker_status(entry: &WorkerEntry, now: u64) -> proto::WorkerStatus {
     let vetoed = entry.veto.get();
@@ -235,7 +262,7 @@ pub(super) fn worker_status(entry: &WorkerEntry, now: u64) -> proto::WorkerStatu
     }
 }
 
-fn worker_spec(registration: &Registration) -> proto::WorkerSpec {
+pub(super) fn worker_spec(registration: &Registration) -> proto::WorkerSpec {
     let worker = &registration.worker;
     let ranks = registration.feeds().into_iter().map(|(rank, feed)| match feed {
         Feed::ZeroMq { events, replay } => {
@@ -278,11 +305,7 @@ fn rank_status(rank: &RankEntry, now: u64) -> proto::RankStatus {
         cursor: status.cursor,
         connected: status.connected,
         last_event_age_ms: status.last_event_ms.map(|at| now.saturating_sub(at)),
-        counters: status
-            .counters
-            .iter()
-            .map(|(reason, count)| proto::Counter { reason: (*reason).to_owned(), count: *count })
-            .collect(),
+        counters: counters(status.counters.iter().map(|(reason, count)| (*reason, *count))),
         lane: rank.lane.lane().number(),
         wire_events_endpoint: endpoint(republished.map(|r| r.events)),
         wire_replay_endpoint: endpoint(republished.map(|r| r.replay)),

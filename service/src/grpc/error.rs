@@ -57,6 +57,18 @@ pub enum ServiceError {
     /// A subscription ended.
     #[error(transparent)]
     Ended(#[from] End),
+    /// As many copies as allowed are on their way.
+    #[error("{limit} copies are on their way (limit limits.copies_in_flight_max): try again")]
+    CopiesFull {
+        /// The limit.
+        limit: usize,
+    },
+    /// A copy's reader took too long for a chunk.
+    #[error("a chunk was not read within {limit_ms} ms (limit relay.snapshot_stall_max_ms): go on with resume")]
+    CopyStalled {
+        /// The limit.
+        limit_ms: u64,
+    },
 }
 
 impl ServiceError {
@@ -80,7 +92,8 @@ impl ServiceError {
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid { .. } | Self::TooLong { .. } => Code::InvalidArgument,
-            Self::Busy { .. } => Code::ResourceExhausted,
+            Self::Busy { .. } | Self::CopiesFull { .. } => Code::ResourceExhausted,
+            Self::CopyStalled { .. } => Code::DeadlineExceeded,
             Self::Draining => Code::Unavailable,
             Self::Lookup(LookupError::TooLong { .. } | LookupError::Invalid { .. }) => Code::InvalidArgument,
             Self::Lookup(LookupError::Fleet(error)) | Self::Fleet(error) => fleet_code(error),
@@ -149,6 +162,8 @@ mod tests {
             (ServiceError::TooLong { field: "f", len: 2, setting: "s", limit: 1 }, Code::InvalidArgument),
             (ServiceError::Busy { limit: 1 }, Code::ResourceExhausted),
             (ServiceError::Draining, Code::Unavailable),
+            (ServiceError::CopiesFull { limit: 1 }, Code::ResourceExhausted),
+            (ServiceError::CopyStalled { limit_ms: 1 }, Code::DeadlineExceeded),
             (LookupError::TooLong { field: "f", len: 2, setting: "s", limit: 1 }.into(), Code::InvalidArgument),
             (LookupError::Invalid { field: "f", reason: text() }.into(), Code::InvalidArgument),
             (LookupError::Fleet(FleetError::UnknownModel { model: text() }).into(), Code::NotFound),

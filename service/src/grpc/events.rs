@@ -5,11 +5,11 @@ use super::error::ServiceError;
 use super::limits::GrpcLimits;
 use super::proto::apply_ack::Status as AckStatus;
 use super::proto::event_service_server::EventService;
-use super::{answers, proto, questions, relayed};
+use super::{answers, copies, proto, questions, relayed};
 use crate::fleet::{Fleet, FleetError};
 use crate::lanes::LaneError;
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -19,12 +19,13 @@ pub struct EventApi {
     fleet: Arc<Fleet>,
     admission: Admission,
     limits: GrpcLimits,
+    copies: Arc<Semaphore>,
 }
 
 impl EventApi {
     /// Applies events to this fleet. Never sheds: a dropped batch would be a lost one.
     pub fn new(fleet: Arc<Fleet>, admission: Admission, limits: GrpcLimits) -> Self {
-        Self { fleet, admission, limits }
+        Self { fleet, admission, limits, copies: Arc::new(Semaphore::new(limits.copies_in_flight_max)) }
     }
 
     async fn apply_one(&self, batch: proto::EventBatch) -> Result<proto::ApplyAck, ServiceError> {
@@ -84,6 +85,20 @@ impl EventApi {
 impl EventService for EventApi {
     type ApplyStream = ReceiverStream<Result<proto::ApplyAck, Status>>;
     type SubscribeStream = ReceiverStream<Result<proto::RelayedBatch, Status>>;
+    type GetSnapshotStream = ReceiverStream<Result<proto::SnapshotChunk, Status>>;
+
+    async fn get_snapshot(
+        &self,
+        request: Request<proto::GetSnapshotRequest>,
+    ) -> Result<Response<Self::GetSnapshotStream>, Status> {
+        self.admission.open()?;
+        let wanted = copies::wanted(request.into_inner())?;
+        let limit = self.limits.copies_in_flight_max;
+        let place = self.copies.clone().try_acquire_owned().map_err(|_| ServiceError::CopiesFull { limit })?;
+        let (sender, parts) = mpsc::channel(copies::PARTS_READY_MAX);
+        tokio::spawn(copies::copy(self.fleet.clone(), wanted, self.admission.clone(), place, sender));
+        Ok(Response::new(ReceiverStream::new(parts)))
+    }
 
     async fn subscribe(
         &self,

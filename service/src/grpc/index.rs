@@ -2,13 +2,14 @@
 
 use super::admission::Admission;
 use super::error::ServiceError;
+use super::facts::ServiceFacts;
 use super::limits::GrpcLimits;
 use super::proto::index_service_server::IndexService;
 use super::{answers, proto, questions};
 use crate::fleet::Fleet;
 use crate::lanes::LaneCounters;
 use crate::lookup::{LookupEngine, LookupTimes};
-use crate::topology::{Machine, Pinned, shard_reports};
+use crate::topology::shard_reports;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,20 +21,6 @@ use tonic::{Request, Response, Status, Streaming};
 const EXPLAIN_RANKS_DEFAULT: usize = 64;
 /// Lookups of a batch that run before other tasks of the thread get a turn.
 const LOOKUPS_PER_TURN: usize = 32;
-
-/// What only the whole service knows about itself.
-pub trait ServiceFacts: Send + Sync + 'static {
-    /// Whether it is ready.
-    fn ready(&self) -> bool;
-    /// Whether it is draining.
-    fn draining(&self) -> bool;
-    /// Milliseconds since start.
-    fn uptime_ms(&self) -> u64;
-    /// The machine that shards and threads were placed on.
-    fn machine(&self) -> &Machine;
-    /// What came of pinning the threads that answer lookups. Allocates.
-    fn lookup_threads(&self) -> Vec<Pinned>;
-}
 
 /// The service's implementation. Cheap to clone.
 #[derive(Clone)]
@@ -185,6 +172,8 @@ impl IndexService for IndexApi {
             lane_threads: lanes.iter().map(|l| answers::lane_status(l, lane_ranks[l.number() as usize])).collect(),
             lookup_threads: self.facts.lookup_threads().into_iter().map(answers::thread_place).collect(),
             topology_source: self.facts.machine().source.to_owned(),
+            waiting_for: Some(answers::waiting(&self.facts.waiting_for())),
+            copies: self.facts.copies().map(|copies| answers::copies(&copies)),
             memory_nodes: self.facts.machine().usable_nodes().count() as u32,
             batches_applied: lanes.iter().map(|l| LaneCounters::read(&l.counters().batches)).sum(),
         }))

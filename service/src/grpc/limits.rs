@@ -23,6 +23,8 @@ pub struct GrpcLimits {
     pub streams_per_connection_max: u32,
     /// Answers of a stream that may wait for a slow client; then its requests wait.
     pub stream_answers_max: usize,
+    /// Copies of everything on their way to peers at once. More is RESOURCE_EXHAUSTED.
+    pub copies_in_flight_max: usize,
 }
 
 impl Default for GrpcLimits {
@@ -37,6 +39,7 @@ impl Default for GrpcLimits {
             explain_ranks_max: 1024,
             streams_per_connection_max: 256,
             stream_answers_max: 16,
+            copies_in_flight_max: 4,
         }
     }
 }

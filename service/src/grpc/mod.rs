@@ -4,10 +4,13 @@
 
 mod admission;
 mod answers;
+mod copies;
 pub mod error;
 mod events;
+mod facts;
 mod index;
 mod limits;
+mod peers;
 pub mod proto;
 mod push_wire;
 mod questions;
@@ -16,7 +19,9 @@ mod workers;
 
 pub use admission::Admission;
 pub use events::EventApi;
-pub use index::{IndexApi, ServiceFacts};
+pub use facts::{ServiceFacts, Waiting, WaitingRank};
+pub use index::IndexApi;
 pub use limits::GrpcLimits;
+pub use peers::start_from_peers;
 pub use questions::registration_from_proto;
 pub use workers::WorkerApi;

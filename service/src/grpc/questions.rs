@@ -70,7 +70,7 @@ fn named_tier(field: &'static str, tier: i32) -> Result<Tier, ServiceError> {
 }
 
 /// The tier of an event: absent is the device.
-fn event_tier(tier: i32) -> Result<Tier, ServiceError> {
+pub(super) fn event_tier(tier: i32) -> Result<Tier, ServiceError> {
     if tier == 0 { Ok(Tier::Device) } else { named_tier("events.tier", tier) }
 }
 

@@ -92,7 +92,7 @@ fn event_batch(rank: &RankEntry, batch: &Relayed, reset: bool) -> proto::EventBa
 }
 
 /// An operation as an event that comes down to the same operation.
-fn event(op: &Op) -> proto::Event {
+pub(super) fn event(op: &Op) -> proto::Event {
     let event = match op {
         Op::Store { tier, parent, names, contents, kind } => Event::Stored(proto::BlocksStored {
             tier: answers::tier(*tier).into(),

@@ -17,9 +17,9 @@ pub struct RelayLimits {
     pub bytes_max: u64,
     /// Subscriptions at once, over all ranks.
     pub subscribers_max: usize,
-    /// Snapshots on their way to subscribers at once: each is held in memory until it was sent.
+    /// Snapshots on their way to subscribers and peers at once: each is held in memory until it was sent.
     pub snapshots_in_flight_max: usize,
-    /// Time that a subscriber may take for one chunk of its snapshot; then it is cut off, and the room is another's.
+    /// Time that a subscriber or a peer may take for one chunk of a snapshot; then it is cut off, and the room is another's.
     pub snapshot_stall_max: Duration,
     /// Chunks of a snapshot.
     pub snapshot: SnapshotLimits,
@@ -58,6 +58,7 @@ pub struct RelayShared {
     snapshots: Arc<Semaphore>,
     cut_off: AtomicU64,
     snapshots_sent: AtomicU64,
+    copies: AtomicU64,
 }
 
 impl RelayShared {
@@ -72,6 +73,7 @@ impl RelayShared {
             snapshots: Arc::new(Semaphore::new(limits.snapshots_in_flight_max.max(1))),
             cut_off: AtomicU64::new(0),
             snapshots_sent: AtomicU64::new(0),
+            copies: AtomicU64::new(0),
         }
     }
 
@@ -98,6 +100,11 @@ impl RelayShared {
     /// Snapshots that subscribers were given.
     pub fn snapshots(&self) -> u64 {
         self.snapshots_sent.load(Ordering::Relaxed)
+    }
+
+    /// States of a rank that peers were given.
+    pub fn copies(&self) -> u64 {
+        self.copies.load(Ordering::Relaxed)
     }
 
     pub(super) fn note_cut_off(&self) {
@@ -129,9 +136,16 @@ impl RelayShared {
     }
 
     /// Room for one more snapshot in memory; waits for it. `None` never happens: the semaphore is not closed.
-    pub(super) async fn snapshot(&self) -> Option<OwnedSemaphorePermit> {
-        let room = self.snapshots.clone().acquire_owned().await.ok();
+    pub async fn snapshot_room(&self) -> Option<OwnedSemaphorePermit> {
+        self.snapshots.clone().acquire_owned().await.ok()
+    }
+
+    pub(super) fn note_snapshot(&self) {
         self.snapshots_sent.fetch_add(1, Ordering::Relaxed);
-        room
+    }
+
+    /// A state of a rank is on its way to a peer.
+    pub fn note_copy(&self) {
+        self.copies.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -186,7 +186,8 @@ impl RankRelay {
                 if let Some(life) = self.whole()? {
                     return Ok(Subscription::whole(self.clone(), life, place));
                 }
-                let room = self.shared.snapshot().await;
+                let room = self.shared.snapshot_room().await;
+                self.shared.note_snapshot();
                 let _turn = self.turn.lock().await;
                 // Looked at again: the rank may have begun another life while this one waited.
                 if let Some(life) = self.whole()? {

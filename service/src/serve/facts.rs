@@ -1,11 +1,12 @@
 //! What the service knows about itself: how long it runs, whether it is ready, whether it drains.
 
+use super::readiness::Readiness;
 use crate::fleet::FleetView;
-use crate::grpc::ServiceFacts;
-use crate::ingest::Trust;
+use crate::grpc::{ServiceFacts, Waiting};
+use crate::replica::{Progress, ProgressReport};
 use crate::topology::{LookupPins, Machine, Pinned};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often readiness is looked at until it is reached.
@@ -20,23 +21,40 @@ pub(super) struct Facts {
     draining: AtomicBool,
     machine: Machine,
     pins: Arc<LookupPins>,
+    /// The start from peers, where there are any.
+    copies: Option<Arc<Progress>>,
+    /// Held for moments.
+    waiting: Mutex<(Readiness, Waiting)>,
 }
 
 impl Facts {
-    pub(super) fn new(ready_deadline: Duration, machine: Machine, pins: Arc<LookupPins>) -> Self {
+    pub(super) fn new(
+        ready_deadline: Duration,
+        machine: Machine,
+        pins: Arc<LookupPins>,
+        copies: Option<Arc<Progress>>,
+    ) -> Self {
         let (ready, draining) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { start: Instant::now(), ready_deadline, ready, draining, machine, pins }
+        let waiting = Mutex::default();
+        Self { start: Instant::now(), ready_deadline, ready, draining, machine, pins, copies, waiting }
     }
 
-    /// Takes note of the static ranks: ready when each was seen and has its first state, or the deadline passed.
+    /// Takes note of the ranks: ready when nothing is waited for any more.
     pub(super) fn observe(&self, view: &FleetView) {
-        let mut ranks = view.workers().filter(|w| w.is_static).flat_map(|w| &w.ranks);
-        // A rank whose events are pushed says nothing before its publisher comes to us, so nothing waits for it.
-        let waiting =
-            ranks.any(|r| !r.is_pushed() && matches!(r.status.brief().trust, Trust::NeverSeen | Trust::Bootstrapping));
-        if !waiting || self.start.elapsed() >= self.ready_deadline {
+        let copy = self.copies.as_ref().is_some_and(|copies| !copies.ranks_are_known());
+        let mut state = self.waiting();
+        let waiting = state.0.observe(self.start.elapsed(), self.ready_deadline, view, copy);
+        if waiting.is_over() {
             self.ready.store(true, Ordering::Relaxed);
+            // Nobody looks again.
+            state.0 = Readiness::default();
         }
+        state.1 = waiting;
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, (Readiness, Waiting)> {
+        // Whoever panicked with it in hand left it whole: it is written in one go.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn set_draining(&self) {
@@ -63,5 +81,13 @@ impl ServiceFacts for Facts {
 
     fn lookup_threads(&self) -> Vec<Pinned> {
         self.pins.outcomes()
+    }
+
+    fn waiting_for(&self) -> Waiting {
+        self.waiting().1.clone()
+    }
+
+    fn copies(&self) -> Option<ProgressReport> {
+        self.copies.as_ref().map(|copies| copies.report())
     }
 }

@@ -13,6 +13,7 @@
 
 mod facts;
 mod health;
+mod readiness;
 
 use crate::admin::{AdminState, MetricSources, Metrics, router};
 use crate::config::Resolved;
@@ -20,9 +21,10 @@ use crate::fleet::{Fleet, FleetError};
 use crate::grpc::proto::event_service_server::EventServiceServer;
 use crate::grpc::proto::index_service_server::IndexServiceServer;
 use crate::grpc::proto::worker_service_server::WorkerServiceServer;
-use crate::grpc::{Admission, EventApi, IndexApi, ServiceFacts, WorkerApi, proto};
+use crate::grpc::{Admission, EventApi, IndexApi, ServiceFacts, WorkerApi, proto, start_from_peers};
 use crate::lanes::spawn_lanes;
 use crate::lookup::{LookupEngine, LookupTimes};
+use crate::replica::Progress;
 use crate::topology::{LookupPins, Tending, TendingSettings, log_placement, shard_reports};
 use facts::Facts;
 use health::Health;
@@ -137,7 +139,8 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
             .map_err(|error| StartError::Worker { worker, error })?;
     }
     let closing = CancellationToken::new();
-    let facts = Arc::new(Facts::new(resolved.ready_deadline, resolved.machine.clone(), pins));
+    let copies = (!resolved.replicas.peers.is_empty()).then(Arc::<Progress>::default);
+    let facts = Arc::new(Facts::new(resolved.ready_deadline, resolved.machine.clone(), pins, copies.clone()));
     let admission = Admission::new(resolved.grpc.lookups_in_flight_max, closing.clone());
     let times = Arc::new(LookupTimes::default());
     let (health, health_service) = Health::new();
@@ -151,6 +154,11 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
     ];
     if let Some((listener, _)) = admin {
         tasks.push(serve_admin(&parts, listener, closing.clone()));
+    }
+    if let Some(copies) = copies {
+        let (fleet, settings, bytes_max) =
+            (parts.fleet.clone(), resolved.replicas.clone(), resolved.grpc.message_bytes_max);
+        tasks.push(tokio::spawn(start_from_peers(fleet, settings, bytes_max, copies, closing.clone())));
     }
     let Parts { fleet, engine, facts, .. } = parts;
     let (drain_delay, drain_max) = (resolved.drain_delay, resolved.drain_max);
@@ -245,7 +253,7 @@ fn serve_admin(parts: &Parts, listener: TcpListener, closing: CancellationToken)
     })
 }
 
-/// Looks at the static ranks until the service is ready once.
+/// Looks at the ranks until the service is ready once.
 async fn watch_readiness(fleet: Arc<Fleet>, facts: Arc<Facts>, health: Health, closing: CancellationToken) {
     let mut period = tokio::time::interval(facts::READY_PERIOD);
     while !facts.ready() {

@@ -33,6 +33,9 @@ pub(crate) struct ServeArgs {
     /// Which pages the index asks for [default: off].
     #[arg(long, value_enum)]
     huge_pages: Option<RawHugePages>,
+    /// Another replica's gRPC address, asked at the start for what it holds; may be given several times.
+    #[arg(long = "peer", value_name = "HOST:PORT")]
+    peers: Vec<String>,
     #[allow(rustdoc::broken_intra_doc_links, reason = "brackets mark what may be left out, for the help text")]
     /// A static worker: id=..,model=..,block_size=16,events=tcp://host:5557[,replay=..][,dp_size=..][,engine=vllm|sglang][,hash_scheme=..]; every other key of a `[[workers]]` table works, too.
     #[arg(long = "worker", value_name = "KEY=VALUE,..")]
@@ -52,6 +55,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Box<dyn Error>> {
         pin: args.pin,
         numa: args.numa,
         huge_pages: args.huge_pages,
+        peers: args.peers,
         workers: args.workers,
     })?;
     let resolved = Resolved::new(&raw)?;

@@ -125,6 +125,7 @@ pub(crate) async fn status(args: StatusArgs) -> Result<(), Box<dyn Error>> {
             "blocks_held": status.blocks_held, "blocks_distinct": status.blocks_distinct,
             "blocks_parked": status.blocks_parked, "bytes_live": status.bytes_live, "bytes_free": status.bytes_free,
             "lookups": status.lookups, "batches_applied": status.batches_applied,
+            "waiting_for": waiting_json(&status), "copies": status.copies.as_ref().map(copies_json),
             "topology_source": status.topology_source, "memory_nodes": status.memory_nodes,
             "shards": status.shards.iter().map(shard_json).collect::<Vec<_>>(),
             "lane_threads": status.lane_threads.iter().map(lane_json).collect::<Vec<_>>(),
@@ -154,13 +155,58 @@ pub(crate) async fn status(args: StatusArgs) -> Result<(), Box<dyn Error>> {
         ("lookups", status.lookups.to_string()),
         ("batches applied", status.batches_applied.to_string()),
         ("memory nodes", format!("{} ({})", status.memory_nodes, status.topology_source)),
+        ("other replicas", status.copies.as_ref().map_or_else(|| "-".to_owned(), copies_text)),
     ];
     for (what, value) in lines {
         rows.add_row([what.into(), figure(value)]);
     }
     println!("{rows}");
+    print_waiting(&status);
     print_places(&status);
     Ok(())
+}
+
+/// The ranks that readiness waits for.
+fn print_waiting(status: &proto::GetStatusResponse) {
+    let Some(waiting) = &status.waiting_for else { return };
+    if waiting.copy {
+        println!("waiting for the first copy of another replica");
+    }
+    if waiting.ranks.is_empty() {
+        return;
+    }
+    let mut rows = table(&["waiting for", "rank", "trust", "at most"]);
+    for rank in &waiting.ranks {
+        let left = format!("{:.1} s", rank.left_ms as f64 / 1000.0);
+        rows.add_row([rank.worker.as_str().into(), figure(rank.rank), trust_name(rank.trust).into(), figure(left)]);
+    }
+    println!("{rows}");
+}
+
+fn waiting_json(status: &proto::GetStatusResponse) -> serde_json::Value {
+    let waiting = status.waiting_for.clone().unwrap_or_default();
+    let rank = |rank: &proto::WaitingRank| {
+        json!({
+            "worker": rank.worker, "rank": rank.rank, "trust": trust_name(rank.trust), "left_ms": rank.left_ms,
+        })
+    };
+    json!({ "copy": waiting.copy, "ranks": waiting.ranks.iter().map(rank).collect::<Vec<_>>() })
+}
+
+/// How far the start from other replicas is.
+fn copies_text(copies: &proto::CopiesStatus) -> String {
+    let count = |reason| copies.counters.iter().find(|c| c.reason == reason).map_or(0, |c| c.count);
+    let told = format!("{} copies, {} ranks offered", copies.copies, count("ranks_offered"));
+    match (copies.outcome.as_str(), copies.asking.as_str()) {
+        ("", "") => format!("{told}; pausing"),
+        ("", asking) => format!("{told}; asking {asking}"),
+        (outcome, _) => format!("{told}; over: {outcome}"),
+    }
+}
+
+fn copies_json(copies: &proto::CopiesStatus) -> serde_json::Value {
+    let counters: Map<_, _> = copies.counters.iter().map(|c| (c.reason.clone(), c.count.into())).collect();
+    json!({ "asking": copies.asking, "copies": copies.copies, "outcome": copies.outcome, "counters": counters })
 }
 
 /// Where shards, lanes and lookup threads are, and which wishes the system refused.
