@@ -119,6 +119,37 @@ fn names_of_every_third_rank_equal_the_oracle() -> Result<(), Difference> {
     tails_removed_name_by_name(3)
 }
 
+/// Some ranks go down name by name while others keep the whole chain, so that names and blocks stay: the ranks' keys pass each
+/// other, and those who keep it leave in the end, in the middle of it or not at all.
+#[test]
+fn some_go_down_while_others_keep_all_equal_the_oracle() -> Result<(), Difference> {
+    for (holders, lanes, run_blocks_max, leave_at) in
+        [(12, 1, 512, 0), (20, 1, 512, 150), (20, 2, 512, 120), (40, 1, 16, 400), (40, 2, 512, 300)]
+    {
+        let mut pair = pair(lanes, run_blocks_max)?;
+        (0..holders).try_for_each(|rank| store(&mut pair, 0, rank, BLOCKS))?;
+        let going = holders * 2 / 3;
+        let (mut left, mut step) = (vec![BLOCKS; going], 0);
+        while left.iter().any(|&blocks| blocks > 0) {
+            for (rank, left) in left.iter_mut().enumerate() {
+                step += 1;
+                for _ in 0..((rank + step) % 4).min(*left as usize) {
+                    remove(&mut pair, 0, rank, *left)?;
+                    *left -= 1;
+                }
+                if step % 5 == 0 {
+                    compare(&mut pair)?;
+                }
+                if step == leave_at {
+                    (going..holders).try_for_each(|rank| pair.clear(rank, None).map(drop))?;
+                }
+            }
+        }
+        pair.finish().map_err(|e| format!("{holders} holders, {lanes} lanes: {e}"))?;
+    }
+    Ok(())
+}
+
 /// A rank that has a chain under names of its own behind blocks that have its canonical ones, which others share: each name
 /// finds the next one, from the one kind to the other.
 #[test]

@@ -90,6 +90,9 @@ impl Page<'_> {
     }
 }
 
+/// No key of a leaf.
+pub(crate) const NO_KEY: u8 = u8::MAX;
+
 /// Where a holder's part of a run is written, as found under LOCK: good until the coverage changes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) enum Seat {
@@ -203,13 +206,7 @@ impl Shard {
             }
         }
         if f.flags & CROWD == 0 {
-            let mut found = Place::Nowhere;
-            self.each_keys(f, |keys| {
-                if let Some(&key) = keys.iter().find(|&&key| of_cut_key(key).slot == slot) {
-                    found = Place::Key(of_cut_key(key));
-                }
-            });
-            return found;
+            return tree::seat_of(&self.arena, f.ext, slot).map_or(Place::Nowhere, |(_, entry)| Place::Key(entry));
         }
         let wanted = page_of(slot, false);
         for page in self.pages(f).filter(|p| p.key & !(1 << 31) == wanted) {
@@ -222,6 +219,12 @@ impl Shard {
             Some(entry) if entry.slot == slot => Place::Key(entry),
             _ => Place::Nowhere,
         }
+    }
+
+    /// Which key of the one holder block of a run in set form is a holder's, or [`NO_KEY`].
+    #[inline]
+    pub(crate) fn key_of(&self, f: &Fields, slot: u32) -> u8 {
+        tree::seat_of(&self.arena, f.ext, slot).map_or(NO_KEY, |seat| seat.0)
     }
 
     /// Calls `see` for every holder.

@@ -2,6 +2,7 @@
 
 use crate::alloc::GRANULE;
 use crate::compare::{common, common_backwards};
+use crate::cover::NO_KEY;
 use crate::error::IndexError;
 use crate::lane::merge::Seams;
 use crate::lane::names::{ALIASES_AT_ONCE, Hint};
@@ -76,7 +77,7 @@ impl<'a> Work<'a> {
         let below = if low > 0 { held.f.base + low - 1 } else { held.f.parent };
         let me = &mut self.holders[self.tier.index()];
         me.below = Hint { name: self.shard.arena.name(below), position: below };
-        me.below_run = if low > 0 { held.run } else { 0 };
+        (me.below_run, me.below_key) = (if low > 0 { held.run } else { 0 }, NO_KEY);
         self.drop_range(held, survey, low, high)?;
         Ok(high - low + 1)
     }

@@ -3,16 +3,59 @@
 //! else, one entry of it. Canonical names go down along the run, private ones along their granules.
 
 use crate::alloc::GRANULE;
+use crate::cover::tree::edit;
+use crate::cover::{NO_KEY, Seat};
 use crate::error::IndexError;
 use crate::lane::merge::Seams;
 use crate::lane::names::{Hint, HolderNames};
-use crate::lane::survey::Survey;
+use crate::lane::survey::{Survey, any_mine};
 use crate::lane::work::{HeldRun, Work};
-use crate::layout::{Entry, ROOT};
+use crate::lane::{Lane, Rank};
+use crate::layout::{CROWD, Entry, ROOT, SET_FORM, slot_of};
 use crate::sync::Ordering;
+use crate::types::Holder;
 
 /// Names between the one removed and the one whose line of the map is asked for: a miss takes as long as some events.
 const AHEAD: u32 = 3;
+
+impl Lane {
+    /// The commonest of these removals, which changes one word and nothing else: the holder is a key of a run in set form that
+    /// stays between its neighbours, and some full holder of this lane keeps block, name and map. False when not so; nothing has
+    /// changed then.
+    #[inline]
+    pub(super) fn step_down(&mut self, at: Holder, name: u64) -> bool {
+        let shard = &self.index.shards[self.shard_number as usize];
+        let Some(Some(rank)) = self.ranks.get_mut(at.rank.0 as usize) else { return false };
+        let Rank { slot, holders, parking, changed, .. } = &mut **rank;
+        let (slot, me) = (slot_of(*slot, at.tier), &mut holders[at.tier.index()]);
+        let (Hint { name: expected, position }, run, i) = (me.below, me.below_run, me.below_key);
+        if expected != name || i == NO_KEY || !me.is_regular() || !parking.is_empty() || !self.retired.is_empty() {
+            return false;
+        }
+        let header = shard.header(run);
+        let Ok(seen) = header.version().begin() else { return false };
+        let Some(_lock) = header.version().lock_at(seen, &mut self.counts.lock_waits) else { return false };
+        self.counts.locks += 1;
+        let f = header.load();
+        let offset = position.wrapping_sub(f.base);
+        let inside = (1..f.len.saturating_sub(1)).contains(&offset) && f.flags & (SET_FORM | CROWD) == SET_FORM;
+        let holder = || Entry { slot, cut: offset + 1, private: false };
+        let fits = inside
+            && any_mine(header.holder_words(), &self.mine)
+            && edit::may_step_down(&shard.arena, f.ext, i.into(), holder())
+            && shard.arena.name(position) == name;
+        if !fits {
+            return false;
+        }
+        edit::step_down(&shard.arena, f.ext, i.into());
+        me.below = Hint { name: shard.arena.name(position - 1), position: position - 1 };
+        me.held -= 1;
+        self.counts.held -= 1;
+        self.operations += 1;
+        *changed = self.operations;
+        true
+    }
+}
 
 impl<'a> Work<'a> {
     /// Takes a name away if it is the one expected next and the last block that the holder has of its run, with nothing unusual
@@ -55,7 +98,13 @@ impl<'a> Work<'a> {
             self.canonical.remove_one(&shard.arena, name, position);
             ahead.into_iter().for_each(|name| self.canonical.expect(&shard.arena, name));
         }
+        let key = match survey.seat {
+            Seat::Key(i) => i,
+            Seat::Bit if held.f.flags & CROWD == 0 => shard.key_of(&held.f, self.slot()),
+            _ => NO_KEY,
+        };
         let me = self.me();
+        me.below_key = if offset > 0 { key } else { NO_KEY };
         (me.below, me.below_run) = (following, if offset > 0 { run } else { 0 });
         self.gone_from(held, survey, seams);
         Ok(true)

@@ -170,6 +170,13 @@ impl Lane {
     /// and ignored.
     pub fn remove(&mut self, at: Holder, names: &[EngineHash]) -> Result<Removed, IndexError> {
         let mut did = Removed::default();
+        if let [name] = names
+            && self.step_down(at, name.0)
+        {
+            self.publish_held();
+            did.removed = 1;
+            return Ok(did);
+        }
         self.work(at, |work, parking| match names {
             [name] if parking.is_empty() && work.remove_following(name.0)? => {
                 did.removed = 1;
@@ -286,18 +293,24 @@ impl Lane {
         result
     }
 
+    /// Publishes what every operation changes.
+    #[inline]
+    fn publish_held(&self) {
+        let figures = &self.shard_ref().figures[self.lane as usize];
+        figures.held.store(self.counts.held, Ordering::Relaxed);
+        figures.locks.store(self.counts.locks, Ordering::Relaxed);
+        figures.lock_waits.store(self.counts.lock_waits, Ordering::Relaxed);
+    }
+
     /// Publishes the lane's figures.
     fn publish(&self) {
-        let shard = self.shard_ref();
-        let figures = &shard.figures[self.lane as usize];
+        self.publish_held();
+        let figures = &self.shard_ref().figures[self.lane as usize];
         let publish = |to: &crate::sync::AtomicU64, value| to.store(value, Ordering::Relaxed);
-        publish(&figures.held, self.counts.held);
         publish(&figures.parked, self.parked);
         publish(&figures.map_bytes, self.rank_map_bytes + self.canonical.bytes());
         publish(&figures.splits, self.counts.splits);
         publish(&figures.merges, self.counts.merges);
-        publish(&figures.lock_waits, self.counts.lock_waits);
-        publish(&figures.locks, self.counts.locks);
         publish(&figures.opened, self.counts.opened);
         publish(&figures.written, self.counts.written);
         publish(&figures.blocks, self.counts.blocks);
@@ -380,6 +393,31 @@ impl Work<'_> {
             let (sight, offset) = self.shard.locate(position);
             if self.join(&sight, offset, &[name], StoreKind::Copy, did)?.is_some() {
                 return Ok(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::repeats;
+    use crate::types::EngineHash;
+
+    #[test]
+    fn a_name_that_follows_itself_is_found_anywhere() {
+        for len in 0..40u64 {
+            let mut names: Vec<_> = (0..len).map(|i| EngineHash(i << 32 | i)).collect();
+            assert!(!repeats(&names));
+            for i in 1..len as usize {
+                let kept = names[i];
+                names[i] = names[i - 1];
+                assert!(repeats(&names), "{len} names, number {i}");
+                // In one half of the hash only.
+                for other in [1, 1 << 63] {
+                    names[i] = EngineHash(names[i - 1].0 ^ other);
+                    assert!(!repeats(&names), "{len} names, number {i}");
+                }
+                names[i] = kept;
             }
         }
     }

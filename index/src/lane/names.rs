@@ -7,6 +7,7 @@
 //! position canonically (invariant I10, I11).
 
 use crate::config::IndexConfig;
+use crate::cover::NO_KEY;
 use crate::error::{ConfigError, IndexError};
 use crate::hash::{HashKey, IntMap, shrink};
 use crate::lane::alias::{ALIAS, Aliases, PLACES};
@@ -444,6 +445,8 @@ pub(crate) struct HolderNames {
     pub below: Hint,
     /// The run that had it, as far as it was known; 0 when not.
     pub below_run: u32,
+    /// Which of that run's keys is this holder's, or `NO_KEY`; a rumour.
+    pub below_key: u8,
     /// The last block stored: what the next store goes on from.
     pub latest: Hint,
 }
@@ -461,6 +464,7 @@ impl HolderNames {
             twin_names: 0,
             below: Hint::default(),
             below_run: 0,
+            below_key: NO_KEY,
             latest: Hint::default(),
         }
     }

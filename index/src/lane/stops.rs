@@ -4,6 +4,7 @@
 //! the same block, a key each, in order of cutoff; cut there, all of them hold the first part to its end, a bit each, and a
 //! lookup takes them as a set. Holders that stop all over a run (one chain, many depths) stay keys: no cut would help them.
 
+use crate::cover::tree;
 use crate::lane::work::{HeldRun, Work};
 use crate::layout::CROWD;
 
@@ -17,12 +18,8 @@ impl<'a> Work<'a> {
         if cut >= held.f.len || !held.f.set_form() || held.f.flags & CROWD != 0 {
             return;
         }
-        let mut stops = 0;
-        self.shard.each_key_back(&held.f, |entry| {
-            stops += usize::from(entry.cut == cut);
-            entry.cut >= cut
-        });
-        if stops >= STOPS_MIN {
+        let beyond = tree::leaf(&self.shard.arena, held.f.ext).rev().take_while(|entry| entry.cut >= cut);
+        if beyond.filter(|entry| entry.cut == cut).count() >= STOPS_MIN {
             let _ = self.split(held, cut);
         }
     }

@@ -92,6 +92,12 @@ fn mine_of(mine: &[u64], rank: u32) -> u64 {
     mine.get(rank as usize / 64).copied().unwrap_or(0)
 }
 
+/// Whether any full holder with a bit in a header is one of these.
+#[inline]
+pub(super) fn any_mine(bits: &[AtomicU64], mine: &[u64]) -> bool {
+    bits.iter().zip(mine).any(|(bits, mine)| bits.load(Ordering::Relaxed) & mine != 0)
+}
+
 impl Survey {
     /// Counts an entry in; an empty one (cutoff 0) changes nothing.
     #[inline]
@@ -128,19 +134,23 @@ impl Survey {
     }
 }
 
-/// Bits first, then the keys of the one block, each read once.
+/// Bits first, then the holder's own key; of the others' only the furthest, and none where the bits tell all.
 #[inline]
 fn survey_set(shard: &Shard, header: Header<'_>, f: &Fields, slot: u32, mine: &[u64], all: &mut Survey) {
     if slot < HEADER_SLOTS && header.holder_words()[slot as usize / 64].load(Ordering::Relaxed) >> (slot % 64) & 1 == 1
     {
         (all.cut, all.seat) = (f.len, Seat::Bit);
+    } else if let Some((i, own)) = tree::seat_of(&shard.arena, f.ext, slot) {
+        (all.cut, all.private, all.seat) = (own.cut, own.private, Seat::Key(i));
     }
     all.add_full(0, header.holder_words(), false, f.len, slot, mine);
-    if all.seat == Seat::Bit && all.others_mapped > 0 {
-        return;
-    }
-    for (i, entry) in tree::leaf(&shard.arena, f.ext).enumerate() {
-        all.add(entry, Seat::Key(i as u8), slot, mine);
+    // A private holder's coming or going maps no canonical name.
+    let open = |all: &Survey| all.others == 0 || all.others_mapped == 0 && !all.private;
+    for entry in tree::leaf(&shard.arena, f.ext).rev().filter(|entry| entry.slot != slot) {
+        if !open(all) {
+            break;
+        }
+        all.add(entry, Seat::Nowhere, slot, mine);
     }
     debug_assert!(all.others <= f.len);
 }

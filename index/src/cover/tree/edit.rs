@@ -1,9 +1,15 @@
 //! Keys that come and go: nodes are split and joined, one leaf is changed in place.
 
-use super::{CHILDREN, Children, HEIGHT_MAX, KEYS, child, children, head, keys, put_children, put_keys, way, words};
+use super::{
+    CHILDREN, Children, HEIGHT_MAX, KEYS, child, children, head, keys, put_children, put_keys, set_head, way, words,
+};
+use crate::cover::by_cut;
 use crate::cover::change::store_half;
-use crate::layout::{Arena, half};
+use crate::layout::{Arena, Entry, half};
+use crate::sync::AtomicU64;
 
+/// One block more or less in a key by cutoff.
+const CUT_ONE: u32 = 1 << 22;
 /// Blocks that one change of one tree can need or free.
 const CHANGE_MAX: usize = 2 * (HEIGHT_MAX + 1);
 /// A node with no more than this is joined with a neighbour, if both are then no more than three quarters full.
@@ -206,25 +212,64 @@ pub(crate) fn shift_key(arena: &Arena, root: u32, i: usize, key: u32) -> bool {
     between
 }
 
-/// Takes the `old`-th key out of a tree that is one leaf, and puts a new one in. There is room, and a key is left.
+/// Whether the `i`-th key of a leaf, which may be a rumour, is this holder's and stays above the one before it when its cutoff
+/// becomes one less.
+#[inline]
+pub(crate) fn may_step_down(arena: &Arena, leaf: u32, i: usize, holder: Entry) -> bool {
+    let node = words(arena, leaf);
+    let (count, keys, key) = (head(node).0, &node[1..], by_cut(holder));
+    i < count && half(keys, i) == key && (i == 0 || half(keys, i - 1) < key - CUT_ONE)
+}
+
+/// Makes the cutoff of the `i`-th key of a leaf one less, which [`may_step_down`] allowed: one store, for which readers need no
+/// window.
+#[inline]
+pub(crate) fn step_down(arena: &Arena, leaf: u32, i: usize) {
+    let keys = &words(arena, leaf)[1..];
+    store_half(keys, i, half(keys, i) - CUT_ONE);
+}
+
+/// Takes the `old`-th key out of a tree that is one leaf, and puts a new one in. There is room, and a key is left. Only the
+/// keys between the two places move.
 pub(crate) fn change_leaf(arena: &Arena, root: u32, old: Option<u8>, new: Option<u32>) {
     let node = words(arena, root);
-    let (mut count, height) = head(node);
+    let (count, height) = head(node);
     debug_assert!(height == 0 && count + usize::from(new.is_some()) > usize::from(old.is_some()));
-    let mut all = [0; KEYS + 1];
-    all[..KEYS].copy_from_slice(&keys(node));
-    let mut from = KEYS;
-    if let Some(at) = old.map(usize::from) {
-        all.copy_within(at + 1..count, at);
-        count -= 1;
-        from = at;
+    let keys = &node[1..];
+    let above = |key: u32| (0..count).take_while(|&i| half(keys, i) < key).count();
+    match (old.map(usize::from), new) {
+        (None, None) => {}
+        (Some(from), None) => {
+            move_down(keys, from, count - 1);
+            set_head(node, count - 1, 0);
+        }
+        (None, Some(key)) => {
+            let to = above(key);
+            move_up(keys, to, count);
+            store_half(keys, to, key);
+            set_head(node, count + 1, 0);
+        }
+        (Some(from), Some(key)) => {
+            let to = above(key);
+            if to <= from {
+                move_up(keys, to, from);
+                store_half(keys, to, key);
+            } else {
+                move_down(keys, from, to - 1);
+                store_half(keys, to - 1, key);
+            }
+        }
     }
-    if let Some(key) = new {
-        let at = all[..count].iter().take_while(|&&k| k < key).count();
-        all.copy_within(at..count, at + 1);
-        all[at] = key;
-        count += 1;
-        from = from.min(at);
-    }
-    put_keys(node, from, &all[..count]);
+}
+
+/// Moves the keys `from..to` up by one, over the one at `to`.
+#[inline]
+fn move_up(keys: &[AtomicU64], from: usize, to: usize) {
+    (from..to).rev().for_each(|i| store_half(keys, i + 1, half(keys, i)));
+}
+
+/// Moves the keys `from + 1..=to` down by one, over the one at `from`.
+#[inline]
+fn move_down(keys: &[AtomicU64], from: usize, to: usize) {
+    (from..to).for_each(|i| store_half(keys, i, half(keys, i + 1)));
 }

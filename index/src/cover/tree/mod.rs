@@ -110,7 +110,7 @@ fn way(node: &[AtomicU64], count: usize, key: u32) -> usize {
 
 /// The entries of a tree by cutoff that is one leaf, in their order.
 #[inline]
-pub(crate) fn leaf(arena: &Arena, root: u32) -> impl Iterator<Item = Entry> {
+pub(crate) fn leaf(arena: &Arena, root: u32) -> impl DoubleEndedIterator<Item = Entry> {
     let node = words(arena, root);
     let count = if root == 0 { 0 } else { head(node).0 };
     (0..count).map(|i| of_cut_key(half(&node[1..], i)))
@@ -120,6 +120,31 @@ pub(crate) fn leaf(arena: &Arena, root: u32) -> impl Iterator<Item = Entry> {
 #[inline]
 pub(super) fn leaf_len(arena: &Arena, root: u32) -> usize {
     if root == 0 { 0 } else { head(words(arena, root)).0 }
+}
+
+/// Where the key of a slot stands in a tree by cutoff that is one leaf, and what it says. Two keys at a time: most holders of a run
+/// are looked at only to see that they are another one.
+#[inline]
+pub(crate) fn seat_of(arena: &Arena, root: u32, slot: u32) -> Option<(u8, Entry)> {
+    const SLOTS: u64 = 0x003f_fffe_003f_fffe;
+    const TOPS: u64 = 0x8000_0000_8000_0000;
+    if root == 0 {
+        return None;
+    }
+    let node = words(arena, root);
+    let (count, wanted) = (head(node).0, u64::from(slot << 1) * 0x1_0000_0001);
+    for (i, word) in node[1..].iter().take(count.div_ceil(2)).enumerate() {
+        let word = word.load(Ordering::Relaxed);
+        // A half that differs keeps its top bit when one is taken away.
+        let differ = (((word ^ wanted) & SLOTS | TOPS) - (TOPS >> 31)) & TOPS;
+        if differ != TOPS {
+            let second = differ as u32 == TOPS as u32;
+            let at = 2 * i + usize::from(second);
+            let key = if second { word >> 32 } else { word } as u32;
+            return (at < count).then(|| (at as u8, of_cut_key(key)));
+        }
+    }
+    None
 }
 
 /// The least key that is not below `key`.

@@ -1,9 +1,10 @@
 //! A tree against a set, through every change of its shape.
 
-use super::build::{blocks_built, build};
-use super::edit::{Blocks, blocks_needed, insert, remove};
+use super::build::{blocks_built, build, single};
+use super::edit::{Blocks, blocks_needed, change_leaf, insert, remove};
 use super::*;
 use crate::config::IndexConfig;
+use crate::cover::by_cut;
 use crate::shard::Shard;
 use std::collections::BTreeSet;
 
@@ -79,5 +80,36 @@ fn built_at_once() {
         });
         assert_eq!(all(&shard.arena, root), keys);
         assert_eq!(next as usize, blocks_built(keys.len()));
+    }
+}
+
+/// Keys come, go and move in one leaf, at every place of it and through every number of keys.
+#[test]
+fn a_single_leaf_changes_in_place() {
+    let shard = Shard::new(&IndexConfig { blocks_max: 512, runs_max: 64, ..IndexConfig::default() }, 0).unwrap();
+    let arena = &shard.arena;
+    let root = single(arena, &[1 << 22], &mut || 1);
+    let mut model = vec![1u32 << 22];
+    let mut x = 9u64;
+    for step in 0..60_000u32 {
+        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let (cut, slot) = ((x >> 40) as u32 % 500 + 1, (x >> 20) as u32 % 40);
+        let entry = Entry { slot, cut, private: x >> 50 & 1 == 1 };
+        let key = by_cut(entry);
+        let old = model.iter().position(|&k| of_cut_key(k).slot == slot);
+        assert_eq!(seat_of(arena, root, slot), old.map(|i| (i as u8, of_cut_key(model[i]))), "step {step}");
+        let goes = (x >> 10) % 8 < if step / 5_000 % 2 == 0 { 2 } else { 5 };
+        let new = (!goes && (old.is_some() || model.len() < KEYS)).then_some(key);
+        if new.is_none() && (old.is_none() || model.len() == 1) {
+            continue;
+        }
+        change_leaf(arena, root, old.map(|i| i as u8), new);
+        if let Some(i) = old {
+            model.remove(i);
+        }
+        model.extend(new);
+        model.sort_unstable();
+        assert_eq!(all(arena, root), model, "step {step}");
+        assert!(leaf(arena, root).rev().map(by_cut).eq(model.iter().rev().copied()));
     }
 }
