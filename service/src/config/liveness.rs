@@ -1,10 +1,9 @@
 //! `[liveness]`: what was written, and what comes of it.
 
+use super::limit::some_millis;
 use super::raw::ConfigError;
-use super::resolve::millis;
 use crate::fleet::LivenessLimits;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
 
 /// `[liveness]`: as [`LivenessLimits`], times in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,14 +25,10 @@ impl Default for RawLiveness {
 impl RawLiveness {
     /// The limits, each in its range.
     pub(super) fn resolve(&self) -> Result<LivenessLimits, ConfigError> {
-        let some = |setting: &str, value: u64| match millis(setting, value)? {
-            Duration::ZERO => Err(ConfigError::Value { setting: setting.into(), reason: "at least 1".into() }),
-            duration => Ok(duration),
-        };
         Ok(LivenessLimits {
             enabled: self.enabled,
-            stall: some("liveness.stall_ms", self.stall_ms)?,
-            wedge: some("liveness.wedge_ms", self.wedge_ms)?,
+            stall: some_millis("liveness.stall_ms", self.stall_ms)?,
+            wedge: some_millis("liveness.wedge_ms", self.wedge_ms)?,
         })
     }
 }

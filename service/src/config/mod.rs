@@ -4,6 +4,7 @@
 //! Sources, later ones win: defaults, the TOML file, the environment (`KVATLAS_`, `__` between section and key:
 //! `KVATLAS_GRPC__LISTEN`), flags. A key that is not known is an error in each of them.
 
+mod limit;
 mod liveness;
 mod raw;
 mod relay;

@@ -1,7 +1,7 @@
 //! `[relay]`: what was written, and what comes of it.
 
+use super::limit::{at_least_1, millis};
 use super::raw::ConfigError;
-use super::resolve::{at_least_1, millis};
 use super::wire::RawWire;
 use crate::relay::RelayLimits;
 use crate::relay::snapshot::SnapshotLimits;

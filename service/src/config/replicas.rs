@@ -1,7 +1,7 @@
 //! `[replicas]`: what was written, and what comes of it.
 
+use super::limit::millis;
 use super::raw::ConfigError;
-use super::resolve::millis;
 use crate::replica::ReplicaSettings;
 use serde::{Deserialize, Serialize};
 use tonic::transport::Endpoint;

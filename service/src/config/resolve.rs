@@ -1,5 +1,6 @@
 //! What was resolved and checked.
 
+use super::limit::{at_least, at_least_1, at_most, millis};
 use super::raw::{ConfigError, Raw, RawHugePages, RawIngest, RawNuma};
 use crate::fleet::{FleetLimits, LivenessLimits, Registration};
 use crate::grpc::GrpcLimits;
@@ -19,8 +20,8 @@ use std::time::Duration;
 const LOOKUP_THREADS_MAX: usize = 1024;
 /// Smallest `fleet.lane_share_max_percent`: every lane has its even share.
 const LANE_SHARE_MIN_PERCENT: u32 = 100;
-/// Longest deadline that a setting may ask for.
-const DEADLINE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Largest `lanes.look_ahead_batches`: a lane walks over the batches that it sees for each operation that it looks at.
+const LOOK_AHEAD_BATCHES_MAX: usize = 64;
 
 /// The settings in force. Every value is in its range.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +86,11 @@ impl Resolved {
             name_bytes_max: at_least_1("fleet.name_bytes_max", raw.fleet.name_bytes_max)?,
             block_size_max: at_least_1("fleet.block_size_max", raw.fleet.block_size_max as usize)? as u32,
             watch_lag_max: at_least_1("fleet.watch_lag_max", raw.fleet.watch_lag_max)?,
-            lane_share_max_percent: lane_share(raw.fleet.lane_share_max_percent)?,
+            lane_share_max_percent: at_least(
+                LANE_SHARE_MIN_PERCENT,
+                "fleet.lane_share_max_percent",
+                raw.fleet.lane_share_max_percent,
+            )?,
         };
         let workers = raw.workers.iter().map(|w| w.resolve()).collect::<Result<Vec<_>, _>>()?;
         for worker in &workers {
@@ -106,7 +111,11 @@ impl Resolved {
             drain_max: millis("lifecycle.drain_max_ms", raw.lifecycle.drain_max_ms)?,
             lanes: LaneSettings {
                 queue_batches_max: at_least_1("lanes.queue_batches_max", raw.lanes.queue_batches_max)?,
-                look_ahead_batches: at_most_64("lanes.look_ahead_batches", raw.lanes.look_ahead_batches)?,
+                look_ahead_batches: at_most(
+                    LOOK_AHEAD_BATCHES_MAX,
+                    "lanes.look_ahead_batches",
+                    raw.lanes.look_ahead_batches,
+                )?,
                 spots: plan.lanes,
             },
             lookup_spots: plan.lookups,
@@ -132,10 +141,6 @@ fn asked(raw: &Raw) -> Result<Asked, ConfigError> {
     let lanes_per_shard = raw.index.lanes_per_shard.max(1);
     let limits = IndexConfig { lanes_per_shard, ..limits };
     limits.check().map_err(|error| ConfigError::Value { setting: "index".into(), reason: error.to_string() })?;
-    if raw.lookups.threads > LOOKUP_THREADS_MAX {
-        let reason = format!("{} is more than {LOOKUP_THREADS_MAX}", raw.lookups.threads);
-        return Err(ConfigError::Value { setting: "lookups.threads".into(), reason });
-    }
     Ok(Asked {
         numa: match raw.index.numa {
             RawNuma::Auto => Numa::Auto,
@@ -146,17 +151,9 @@ fn asked(raw: &Raw) -> Result<Asked, ConfigError> {
         shards: raw.index.shards,
         lanes_per_shard: raw.index.lanes_per_shard,
         pin_lanes: raw.lanes.pin,
-        lookup_threads: raw.lookups.threads,
+        lookup_threads: at_most(LOOKUP_THREADS_MAX, "lookups.threads", raw.lookups.threads)?,
         pin_lookups: raw.lookups.pin,
     })
-}
-
-fn lane_share(percent: u32) -> Result<u32, ConfigError> {
-    if percent >= LANE_SHARE_MIN_PERCENT {
-        return Ok(percent);
-    }
-    let reason = format!("{percent} is below {LANE_SHARE_MIN_PERCENT}");
-    Err(ConfigError::Value { setting: "fleet.lane_share_max_percent".into(), reason })
 }
 
 fn index(raw: &Raw, plan: &Plan) -> IndexConfig {
@@ -263,31 +260,6 @@ fn ingest(raw: &RawIngest) -> Result<IngestLimits, ConfigError> {
         reconnect_max: millis("ingest.reconnect_max_ms", raw.reconnect_max_ms.max(raw.reconnect_min_ms).max(1))?,
         handshake_max: millis("ingest.handshake_max_ms", raw.handshake_max_ms.max(1))?,
     })
-}
-
-pub(super) fn at_least_1(setting: &str, value: usize) -> Result<usize, ConfigError> {
-    if value >= 1 {
-        Ok(value)
-    } else {
-        Err(ConfigError::Value { setting: setting.into(), reason: "at least 1".into() })
-    }
-}
-
-/// A lane walks over the batches that it sees for each operation that it looks at.
-fn at_most_64(setting: &str, value: usize) -> Result<usize, ConfigError> {
-    if value <= 64 {
-        Ok(value)
-    } else {
-        Err(ConfigError::Value { setting: setting.into(), reason: "at most 64".into() })
-    }
-}
-
-pub(super) fn millis(setting: &str, value: u64) -> Result<Duration, ConfigError> {
-    let duration = Duration::from_millis(value);
-    if duration <= DEADLINE_MAX {
-        return Ok(duration);
-    }
-    Err(ConfigError::Value { setting: setting.into(), reason: format!("{value} ms is longer than a day") })
 }
 
 fn address(setting: &str, value: &str) -> Result<SocketAddr, ConfigError> {

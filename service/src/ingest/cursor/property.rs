@@ -126,6 +126,23 @@ impl World {
         }
     }
 
+    /// Everything that happens, and then no more trouble.
+    fn play(&mut self, actions: Vec<Action>, replay_works: bool, states_work: bool) {
+        actions.into_iter().for_each(|action| self.act(action));
+        self.settle(replay_works, states_work);
+    }
+
+    /// The same, with the connection broken in the end: whatever was lost is fetched again when the network has come back, so
+    /// the newest life ends exact.
+    fn ends_exact(mut self, mut actions: Vec<Action>) -> Result<(), TestCaseError> {
+        actions.push(Action::Disconnect);
+        self.play(actions, true, true);
+        prop_assert_eq!(&self.wrong, &None);
+        prop_assert_eq!(self.cursor.trust(), Trust::Exact);
+        prop_assert_eq!(&self.seen, &self.truth);
+        Ok(())
+    }
+
     fn act(&mut self, action: Action) {
         match action {
             Action::Publish(change, arrives) => self.publish(change, arrives),
@@ -450,10 +467,7 @@ proptest! {
         limits in limits(),
     ) {
         let mut world = World::new(has_replay, has_states, window, limits);
-        for action in actions {
-            world.act(action);
-        }
-        world.settle(replay_works, states_work);
+        world.play(actions, replay_works, states_work);
         let trust = world.cursor.trust();
         prop_assert_ne!(trust, Trust::NeverSeen);
         prop_assert_eq!(&world.wrong, &None);
@@ -468,16 +482,7 @@ proptest! {
         limits in limits(),
         has_states in prop::bool::ANY,
     ) {
-        // Whatever was lost is fetched again: at the latest, everything is, when the network has come back.
-        let mut world = World::new(true, has_states, 10_000, limits);
-        for action in actions {
-            world.act(action);
-        }
-        world.act(Action::Disconnect);
-        world.settle(true, true);
-        prop_assert_eq!(&world.wrong, &None);
-        prop_assert_eq!(world.cursor.trust(), Trust::Exact);
-        prop_assert_eq!(&world.seen, &world.truth);
+        World::new(true, has_states, 10_000, limits).ends_exact(actions)?;
     }
 
     #[test]
@@ -486,15 +491,7 @@ proptest! {
         window in 2_usize..20,
         limits in limits(),
     ) {
-        let mut world = World::new(true, true, window, limits);
-        for action in actions {
-            world.act(action);
-        }
-        world.act(Action::Disconnect);
-        world.settle(true, true);
-        prop_assert_eq!(&world.wrong, &None);
-        prop_assert_eq!(world.cursor.trust(), Trust::Exact);
-        prop_assert_eq!(&world.seen, &world.truth);
+        World::new(true, true, window, limits).ends_exact(actions)?;
     }
 
     #[test]
