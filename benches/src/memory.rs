@@ -118,6 +118,18 @@ impl Reserved {
     }
 }
 
+/// Resident bytes of all anonymous memory of this process.
+///
+/// # Errors
+///
+/// The system does not tell (`/proc/self/status`).
+pub fn resident_anonymous() -> std::io::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kilobytes.map(|kilobytes| kilobytes * 1024).ok_or_else(|| std::io::ErrorKind::InvalidData.into())
+}
+
 /// Bytes of the pages between two addresses that are in memory or swapped out.
 fn present(start: u64, end: u64) -> std::io::Result<u64> {
     let mut map = std::fs::File::open("/proc/self/pagemap")?;

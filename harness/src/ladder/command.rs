@@ -8,14 +8,13 @@ use super::exact;
 use super::layout::{Layout, LayoutError};
 use super::memory;
 use super::pace::Arrivals;
-use super::report::{self, Report};
+use super::report::{self, ChurnFacts, Findings, Page, Report};
 use super::tape::Tape;
 use super::trial::TrialError;
 use crate::indexers::{Choice, Form};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use kvatlas_benches::provenance::Provenance;
-use kvatlas_corpora::Parameters;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -149,10 +148,6 @@ const QUICK_S: f64 = 120.0;
 const QUICK_BLOCK_OPS: f64 = 16.0;
 
 impl LadderArguments {
-    fn file_name<'a>(&'a self, mode: &'a str) -> &'a str {
-        self.name.as_deref().unwrap_or(mode)
-    }
-
     fn plan(&self, layout: Layout) -> Plan {
         let quick = |quick: usize, usual: usize| if self.quick { quick } else { usual };
         let trials = self.trials.unwrap_or(quick(3, 20)).max(1);
@@ -195,15 +190,13 @@ fn ladder(arguments: &LadderArguments) -> Result<bool, LadderError> {
     bars.finish();
     let took_s = begun.elapsed().as_secs_f64();
     let report = Report { provenance, corpus, plan, layout_name: arguments.layout.clone(), took_s, measured };
-    std::fs::create_dir_all(&arguments.out)?;
-    let page = arguments.out.join(format!("{}.html", arguments.file_name("ladder")));
-    std::fs::write(&page, report::page(&report))?;
-    let json = save(&arguments.out, arguments.file_name("ladder"), &report)?;
-    writeln!(io::stdout(), "{}report: {} and {}", report::table(&report), page.display(), json.display())?;
+    let files = publish(arguments, "ladder", &report, &report::page(&report))?;
+    writeln!(io::stdout(), "{}report: {files}", report::table(&report))?;
     Ok(report.checked().is_none_or(|(_, differing)| differing == 0))
 }
 
 fn weigh(arguments: &LadderArguments) -> Result<bool, LadderError> {
+    let begun = Instant::now();
     let folder = tempfile::tempdir()?;
     let (tape, corpus, hash) = record(&arguments.corpus, folder.path())?;
     let provenance = Provenance::of_this_process(hash, cores())?;
@@ -215,12 +208,14 @@ fn weigh(arguments: &LadderArguments) -> Result<bool, LadderError> {
         bars.trial("");
     }
     bars.finish();
-    let json = save(&arguments.out, arguments.file_name("memory"), &Saved { provenance, corpus, results: &results })?;
-    writeln!(io::stdout(), "{}\nreport: {}", memory::table(&results), json.display())?;
+    let findings = Findings { provenance, corpus, took_s: begun.elapsed().as_secs_f64(), results };
+    let report = publish(arguments, "memory", &findings, &findings.page())?;
+    writeln!(io::stdout(), "{}\nreport: {report}", memory::table(&findings.results))?;
     Ok(true)
 }
 
 fn churned(arguments: &LadderArguments) -> Result<bool, LadderError> {
+    let begun = Instant::now();
     let (trace, schedule) = arguments.corpus.schedule()?;
     let provenance = Provenance::of_this_process(trace.sha256(), cores())?;
     let corpus = ChurnFacts { parameters: arguments.corpus.parameters()?, schedule };
@@ -235,12 +230,13 @@ fn churned(arguments: &LadderArguments) -> Result<bool, LadderError> {
         writeln!(io::stdout(), "{}\n{}", indexer.name(), churn::table(&result))?;
         results.push(result);
     }
-    let json = save(&arguments.out, arguments.file_name("churn"), &Saved { provenance, corpus, results: &results })?;
-    writeln!(io::stdout(), "report: {}", json.display())?;
-    Ok(results.iter().flat_map(|r| &r.samples).all(|s| s.differing == 0))
+    let findings = Findings { provenance, corpus, took_s: begun.elapsed().as_secs_f64(), results };
+    writeln!(io::stdout(), "report: {}", publish(arguments, "churn", &findings, &findings.page())?)?;
+    Ok(findings.results.iter().flat_map(|r| &r.samples).all(|s| s.differing == 0))
 }
 
 fn compared(arguments: &LadderArguments) -> Result<bool, LadderError> {
+    let begun = Instant::now();
     let folder = tempfile::tempdir()?;
     let (tape, corpus, hash) = record(&arguments.corpus, folder.path())?;
     let provenance = Provenance::of_this_process(hash, cores())?;
@@ -250,24 +246,10 @@ fn compared(arguments: &LadderArguments) -> Result<bool, LadderError> {
     let prompts = arguments.check.unwrap_or(500);
     let results = exact::run(&arguments.indexer, arguments.form, &tape, EXACT_POINTS, prompts, |_| bars.trial(""))?;
     bars.finish();
-    let json = save(&arguments.out, arguments.file_name("exact"), &Saved { provenance, corpus, results: &results })?;
-    writeln!(io::stdout(), "{}\nreport: {}", exact::table(&results), json.display())?;
-    Ok(exact::all_exact(&results))
-}
-
-/// A report of the modes without a page.
-#[derive(Serialize)]
-struct Saved<'a, C, R> {
-    provenance: Provenance,
-    corpus: C,
-    results: &'a R,
-}
-
-/// What churn replays: it is generated on the way, so nothing is known of it before.
-#[derive(Serialize)]
-struct ChurnFacts {
-    parameters: Parameters,
-    schedule: String,
+    let findings = Findings { provenance, corpus, took_s: begun.elapsed().as_secs_f64(), results };
+    let report = publish(arguments, "exact", &findings, &findings.page())?;
+    writeln!(io::stdout(), "{}\nreport: {report}", exact::table(&findings.results))?;
+    Ok(exact::all_exact(&findings.results))
 }
 
 /// Cores that this process may use.
@@ -275,14 +257,17 @@ fn cores() -> usize {
     core_affinity::get_core_ids().map_or(0, |cores| cores.len())
 }
 
-fn save(folder: &Path, name: &str, value: &impl Serialize) -> Result<PathBuf, LadderError> {
-    std::fs::create_dir_all(folder)?;
-    let path = folder.join(format!("{name}.json"));
-    let mut file = io::BufWriter::new(std::fs::File::create(&path)?);
+/// Writes what was found and its page; where they are.
+fn publish(arguments: &LadderArguments, mode: &str, value: &impl Serialize, page: &str) -> Result<String, LadderError> {
+    std::fs::create_dir_all(&arguments.out)?;
+    let name = arguments.name.as_deref().unwrap_or(mode);
+    let [html, json] = ["html", "json"].map(|ending| arguments.out.join(format!("{name}.{ending}")));
+    std::fs::write(&html, page)?;
+    let mut file = io::BufWriter::new(std::fs::File::create(&json)?);
     serde_json::to_writer(&mut file, value)?;
     file.write_all(b"\n")?;
     file.flush()?;
-    Ok(path)
+    Ok(format!("{} and {}", html.display(), json.display()))
 }
 
 /// Records the corpus into a folder; returns the tape's path, what it is, and its hash.

@@ -1,5 +1,6 @@
 //! The ladder's corpus: a schedule played on mock workers, put on a tape.
 
+use super::campaign::amount;
 use super::tape::{Tape, TapeFull};
 use clap::{Args, ValueEnum};
 use kvatlas_corpora::{
@@ -133,6 +134,22 @@ pub struct CorpusFacts {
     pub operations: u64,
     /// Block operations after it.
     pub block_ops: u64,
+}
+
+impl CorpusFacts {
+    /// A line of it.
+    pub fn told(&self) -> String {
+        let p = &self.parameters;
+        format!(
+            "{} workers of {} blocks of {} tokens; {}; {:.1} holders a block, {} memberships",
+            p.workers,
+            p.blocks_per_worker,
+            p.block_tokens,
+            self.schedule,
+            self.holders_per_block,
+            amount(self.memberships as f64),
+        )
+    }
 }
 
 impl CorpusArguments {

@@ -1,18 +1,18 @@
 //! `--mode memory`: bytes for each membership, in a fresh process for each indexer.
 //!
-//! Charged are the bytes that the indexer asked the allocator for and did not give back, and the resident pages of mappings of
-//! its own. Resident growth of the whole process stands beside it: it has the allocator's slack as well.
+//! Charged are the bytes that the indexer asked the allocator for and did not give back, and the resident pages of the mappings
+//! that came with it. Resident growth of the whole process stands beside it: it has the allocator's slack as well.
 
 use super::campaign::amount;
 use super::child::ChildError;
 use super::counting;
 use super::lane::Lane;
-use super::mappings::Mappings;
 use super::report::plain_table;
 use super::tape::{Kind, Step, Tape};
 use super::trial::TrialError;
 use crate::indexers::{Choice, Form, Indexer, Needs};
 use comfy_table::Table;
+use kvatlas_benches::memory::{Reserved, resident_anonymous};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -57,18 +57,17 @@ impl MemoryResult {
 pub fn weigh(indexer: Choice, tape: &Tape) -> Result<MemoryResult, ChildError> {
     drop(std::hint::black_box(vec![1u8; ALLOCATOR_WARM_BYTES]));
     let memberships = memberships(tape);
-    let before = Mappings::now()?;
+    let (before, resident_before) = (Reserved::now(), resident_anonymous()?);
     counting::start();
     let needs = Needs::one_of_each(tape.workers, Form::default());
     let built = Indexer::build(indexer, &needs).map_err(TrialError::from)?;
-    let maps_memory = built.maps_memory;
+    let own = built.maps_memory.then(|| Reserved::now().since(&before));
     let figures = built.figures;
     let mut lane = Lane::new(built.events.into_iter().next(), built.queries.into_iter().next());
     lane.warm(tape, &tape.operations, 0, 1);
     let (heap_bytes, heap_peak_bytes) = counting::live();
-    let after = Mappings::now()?;
-    let mapped_bytes = if maps_memory { after.resident_since(&before) } else { 0 };
-    let resident_growth_bytes = after.resident().saturating_sub(before.resident());
+    let mapped_bytes = own.map_or(0, |own| own.resident());
+    let resident_growth_bytes = resident_anonymous()?.saturating_sub(resident_before);
     let figures = figures();
     drop(lane);
     Ok(MemoryResult { indexer, memberships, heap_bytes, heap_peak_bytes, mapped_bytes, resident_growth_bytes, figures })

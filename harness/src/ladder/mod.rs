@@ -23,7 +23,6 @@ mod exact;
 mod issuer;
 mod lane;
 pub mod layout;
-mod mappings;
 pub mod measure;
 pub mod memory;
 mod mirror;

@@ -19,6 +19,11 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// One value that was not sampled.
+    pub fn exactly(value: f64) -> Self {
+        Self { median: value, low: value, high: value, samples: 1 }
+    }
+
     fn new(found: Estimate, samples: usize) -> Self {
         Self { median: found.value, low: found.low, high: found.high, samples }
     }
@@ -44,6 +49,6 @@ mod tests {
         assert_eq!(interval(&[]), None);
         assert_eq!(ratio(&[], &[1.0]), None);
         assert_eq!(ratio(&[1.0], &[0.0]), None);
-        assert_eq!(interval(&[7.0]), Some(Interval { median: 7.0, low: 7.0, high: 7.0, samples: 1 }));
+        assert_eq!(interval(&[7.0]), Some(Interval::exactly(7.0)));
     }
 }

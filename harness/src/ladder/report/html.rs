@@ -7,6 +7,7 @@ use crate::indexers::Choice;
 use crate::ladder::campaign::amount;
 use crate::ladder::statistics::{Interval, ratio};
 use crate::ladder::trial::TrialResult;
+use kvatlas_benches::provenance::Provenance;
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("style.css");
@@ -24,12 +25,27 @@ pub fn page(report: &Report) -> String {
     tables(&mut body, report);
     counters(&mut body, report);
     method(&mut body);
-    provenance(&mut body, report);
+    provenance(&mut body, &report.provenance, report.took_s);
+    framed("throughput ladder", &body)
+}
+
+/// A page around a body.
+pub(super) fn framed(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\"><title>KV Atlas: throughput ladder</title><style>{STYLE}</style></head>\
+         content=\"width=device-width, initial-scale=1\"><title>KV Atlas: {title}</title><style>{STYLE}</style></head>\
          <body><main>{body}</main></body></html>\n"
     )
+}
+
+/// The heading of a page, and what was replayed for it.
+pub(super) fn begin(body: &mut String, title: &str, replayed: &str) {
+    let _ = write!(body, "<h1>{}</h1><p class=\"soft\">{}.</p>", escape(title), escape(replayed));
+}
+
+/// A chart under its title.
+pub(super) fn card(body: &mut String, title: &str, chart: &str) {
+    let _ = write!(body, "<div class=\"card\"><h3>{}</h3>{chart}</div>", escape(title));
 }
 
 fn style_of(report: &Report, indexer: Choice) -> usize {
@@ -37,23 +53,12 @@ fn style_of(report: &Report, indexer: Choice) -> usize {
 }
 
 fn head(body: &mut String, report: &Report) {
-    let c = &report.corpus;
-    let p = &c.parameters;
-    let _ = write!(
-        body,
-        "<h1>Throughput ladder</h1><p class=\"soft\">{} workers of {} blocks of {} tokens; {}; {:.1} holders a block, {} \
-         memberships; layout <b>{}</b> ({}); {} trials an arm, windows of {} ms.</p>",
-        p.workers,
-        p.blocks_per_worker,
-        p.block_tokens,
-        escape(&c.schedule),
-        c.holders_per_block,
-        amount(c.memberships as f64),
-        escape(&report.layout_name),
-        escape(&report.plan.layout.about),
-        report.plan.trials,
-        report.plan.window_ms,
+    let (layout, plan) = (&report.layout_name, &report.plan);
+    let measured = format!(
+        "layout {layout} ({}); {} trials an arm, windows of {} ms",
+        plan.layout.about, plan.trials, plan.window_ms
     );
+    begin(body, "Throughput ladder", &format!("{}; {measured}", report.corpus.told()));
     for warning in report.warnings() {
         let _ = write!(body, "<p class=\"warn\">{}</p>", escape(&warning));
     }
@@ -84,7 +89,6 @@ fn head(body: &mut String, report: &Report) {
 }
 
 fn rates(body: &mut String, report: &Report) {
-    let exactly = |value: f64| Interval { median: value, low: value, high: value, samples: 1 };
     let sustained: Vec<Bar> = report
         .measured
         .sustained
@@ -92,7 +96,7 @@ fn rates(body: &mut String, report: &Report) {
         .map(|s| Bar {
             name: s.indexer.name().to_owned(),
             style: style_of(report, s.indexer),
-            value: exactly(s.found.sustained as f64),
+            value: Interval::exactly(s.found.sustained as f64),
             told: format!("{}/s, {}", amount(s.found.sustained as f64), s.told()),
         })
         .collect();
@@ -136,7 +140,7 @@ fn by_load(report: &Report, of: Figure) -> Vec<Line> {
 }
 
 fn chart(body: &mut String, report: &Report, title: &str, axes: Axes<'_>, of: Figure) {
-    let _ = write!(body, "<div class=\"card\"><h3>{}</h3>{}</div>", escape(title), lines(&axes, &by_load(report, of)));
+    card(body, title, &lines(&axes, &by_load(report, of)));
 }
 
 fn ladder(body: &mut String, report: &Report) {
@@ -252,8 +256,8 @@ fn method(body: &mut String) {
     );
 }
 
-fn provenance(body: &mut String, report: &Report) {
-    let p = &report.provenance;
+/// Where a page's figures come from.
+pub(super) fn provenance(body: &mut String, p: &Provenance, took_s: f64) {
     let rows = [
         ("command", format!("<code>{}</code>", escape(&p.command.join(" ")))),
         ("command SHA-256", format!("<code>{}</code>", p.command_sha256)),
@@ -262,7 +266,7 @@ fn provenance(body: &mut String, report: &Report) {
         ("corpus SHA-256", format!("<code>{}</code>", p.corpus_sha256)),
         ("machine", escape(&p.machine.line())),
         ("load average before", escape(p.machine.load_average.as_deref().unwrap_or("unknown"))),
-        ("begun", format!("{} s after 1970-01-01 UTC, took {:.0} s", p.begun_unix_s, report.took_s)),
+        ("begun", format!("{} s after 1970-01-01 UTC, took {took_s:.0} s", p.begun_unix_s)),
     ];
     body.push_str("<h2>Where it comes from</h2><div class=\"card\"><dl>");
     for (name, value) in rows {

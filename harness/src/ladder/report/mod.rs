@@ -1,10 +1,12 @@
-//! The ladder's report: everything measured as JSON, the same as one self-contained HTML page, and a table for the terminal.
+//! Reports: everything measured as JSON, the same as one self-contained HTML page, and a table for the terminal.
 
 mod html;
+mod modes;
 mod svg;
 mod table;
 
 pub use html::page;
+pub use modes::{ChurnFacts, Findings, Page};
 pub use svg::time;
 pub use table::{plain_table, table};
 

@@ -256,10 +256,6 @@ pub fn round(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn exactly(value: f64) -> Interval {
-        Interval { median: value, low: value, high: value, samples: 1 }
-    }
-
     #[test]
     fn places_and_ticks_of_a_logarithmic_scale() {
         let scale = Scale { low: 1.0, high: 100.0, from: 0.0, to: 200.0 };
@@ -272,7 +268,11 @@ mod tests {
     fn nothing_to_draw_is_said_and_names_are_escaped() {
         let axes = Axes { x: "x", y: "y", diagonal: true, show: time };
         assert!(lines(&axes, &[]).contains("nothing measured"));
-        let line = Line { name: "<b>".to_owned(), style: 0, points: vec![(1.0, exactly(5.0)), (2.0, exactly(7.0))] };
+        let line = Line {
+            name: "<b>".to_owned(),
+            style: 0,
+            points: vec![(1.0, Interval::exactly(5.0)), (2.0, Interval::exactly(7.0))],
+        };
         let svg = lines(&axes, &[line]);
         assert!(svg.contains("&lt;b&gt;") && !svg.contains("<b>") && svg.ends_with("</svg>"));
         assert!(bars("x", &[]).contains("nothing measured"));

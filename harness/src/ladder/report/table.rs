@@ -23,18 +23,8 @@ pub fn plain_table(header: &[&str]) -> Table {
 /// Everything that matters, as text.
 pub fn table(report: &Report) -> String {
     let mut out = String::new();
-    let c = &report.corpus;
-    let _ = writeln!(
-        out,
-        "corpus: {}; {} workers of {} blocks of {} tokens, {:.1} holders a block, {} memberships, {} block operations",
-        c.schedule,
-        c.parameters.workers,
-        c.parameters.blocks_per_worker,
-        c.parameters.block_tokens,
-        c.holders_per_block,
-        amount(c.memberships as f64),
-        amount(c.block_ops as f64),
-    );
+    let block_ops = amount(report.corpus.block_ops as f64);
+    let _ = writeln!(out, "corpus: {}, {block_ops} block operations", report.corpus.told());
     let _ = writeln!(out, "layout {}: {}\n", report.layout_name, report.plan.layout.about);
     let _ = writeln!(out, "{}", summary(report));
     let _ = writeln!(out, "\n{}", loads(report));
