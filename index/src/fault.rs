@@ -1,7 +1,8 @@
-//! Faults that a loom model puts into the product's own code, one at a time, to show that it would be found.
+//! Faults that a loom model puts into the product's own code, to show that they would be found: one at a time, or two where
+//! each of them makes the other one good.
 //!
-//! In the product every question is the constant `false` and costs nothing. Under loom a model names the fault before it
-//! runs; all threads of a model are one thread of the system, so the name is a thread-local.
+//! In the product every question is the constant `false` and costs nothing. Under loom a model names its faults before it
+//! runs; all threads of a model are one thread of the system, so the names are a thread-local.
 
 /// A place where the code can be made wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +37,7 @@ pub enum Fault {
     SuffixFilledLate,
     /// What is left of the parent's run is judged by what was read before its LOCK.
     ReachFromBefore,
-    /// A run's end is trimmed in a later section than the one that found that nobody needs it.
+    /// A run, or its end, goes in a later section than the one that found that nobody needs it.
     TrimmedLater,
     /// A child is opened when the LOCK of the run around its parent was given back.
     OpenedUnlocked,
@@ -64,12 +65,24 @@ pub enum Fault {
     MaskUnfenced,
     /// A lookup names a slot whatever its stamp.
     StampNotCompared,
-    /// The holders of a second half are read before its LOCK is taken.
-    SuccessorBeforeLock,
+    /// The holders of two halves are read before their LOCKs are taken.
+    HalvesBeforeLock,
     /// A second half that was drawn into the first stays alive.
     SuccessorLeftAlive,
     /// A coverage is replaced without an odd window.
     ReplacedUnwindowed,
+    /// A run's version is compared, but its LOCK is not taken.
+    LockNotTaken,
+    /// Whoever joins a child takes the LOCK of the parent's run first.
+    ParentBeforeChild,
+    /// A dead child is counted out of its parent's position when the LOCK of the parent's run was given back.
+    KidClearedLate,
+    /// The link of a dead child goes, and then its count, when the LOCK of the parent's run was given back.
+    LinkClearedLate,
+    /// A walk goes on in a physical successor without asking what it succeeds.
+    SuccessorBelieved,
+    /// Child links are taken out Relaxed.
+    ClearedRelaxed,
 }
 
 /// Whether this fault is put in. Never, outside of loom.
@@ -88,16 +101,21 @@ mod under_loom {
     use std::cell::Cell;
 
     std::thread_local! {
-        static INJECTED: Cell<Option<Fault>> = const { Cell::new(None) };
+        /// A bit for each fault.
+        static INJECTED: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// Puts a fault in, or takes it out, for the models of this thread.
-    pub fn inject(fault: Option<Fault>) {
-        INJECTED.with(|cell| cell.set(fault));
+    fn bit(fault: Fault) -> u64 {
+        1 << fault as u32
+    }
+
+    /// Puts these faults in, and takes all others out, for the models of this thread.
+    pub fn inject(faults: &[Fault]) {
+        INJECTED.with(|cell| cell.set(faults.iter().fold(0, |all, &fault| all | bit(fault))));
     }
 
     /// Whether this fault is put in.
     pub fn injected(fault: Fault) -> bool {
-        INJECTED.with(|cell| cell.get() == Some(fault))
+        INJECTED.with(|cell| cell.get() & bit(fault) != 0)
     }
 }

@@ -17,6 +17,10 @@ use crate::sync::{AtomicU64, Ordering, fence, wait};
 const LOCK: u64 = 1;
 const DEAD: u64 = 2;
 const STEP: u64 = 4;
+/// So many turns of one wait for a LOCK are the deadlock that a loom model of two threads is to find: at each of them the other
+/// one runs on, to its end or to a wait of its own.
+#[cfg(loom)]
+const TURNS_FOUND: u32 = 200;
 
 /// A version as a reader saw it: alive, even, LOCK left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +99,10 @@ impl Version {
     #[inline]
     pub fn lock_at(&self, seen: Seen, waits: &mut u64) -> Option<Locked<'_>> {
         let (mut at, mut turn) = (seen.0, 0);
+        if injected(Fault::LockNotTaken) {
+            let word = self.0.load(Ordering::Acquire) & !LOCK;
+            return (word == at).then_some(Locked { version: self, word });
+        }
         loop {
             // Acquire: pairs with the Release of the last unlock.
             match self.0.compare_exchange(at, at | LOCK, Ordering::Acquire, Ordering::Relaxed) {
@@ -110,6 +118,10 @@ impl Version {
             *waits += 1;
             wait(turn);
             turn += 1;
+            #[cfg(loom)]
+            if injected(Fault::ParentBeforeChild) {
+                assert!(turn < TURNS_FOUND, "found: a LOCK is waited for without an end");
+            }
         }
     }
 

@@ -11,6 +11,8 @@ pub const FOUND: &str = "found: ";
 
 /// Switches between threads that loom forces at most in one execution of a model. `LOOM_MAX_PREEMPTIONS` overrides it.
 const PREEMPTIONS: usize = 2;
+/// The same for a broken form.
+const PREEMPTIONS_BROKEN: usize = 3;
 
 struct Verdict {
     executions: usize,
@@ -54,7 +56,7 @@ pub fn sound_to(preemptions: usize, name: &str, model: impl Fn() + Send + Sync +
 
 /// Loom finds the fault.
 pub fn broken(name: &str, model: impl Fn() + Send + Sync + 'static) {
-    let verdict = explore(3, model);
+    let verdict = explore(PREEMPTIONS_BROKEN, model);
     match verdict.outcome {
         Ok(()) => panic!("{name}: loom accepts the broken form after {} executions", verdict.executions),
         Err(text) => {
@@ -66,7 +68,12 @@ pub fn broken(name: &str, model: impl Fn() + Send + Sync + 'static) {
 
 /// Loom finds a fault of the product's own code.
 pub fn broken_by(fault: Fault, name: &str, model: impl Fn() + Send + Sync + 'static) {
-    inject(Some(fault));
-    broken(&format!("{name}, {fault:?}"), model);
-    inject(None);
+    broken_by_all(&[fault], name, model);
+}
+
+/// Loom finds faults of the product's own code that the others' absence would make good.
+pub fn broken_by_all(faults: &[Fault], name: &str, model: impl Fn() + Send + Sync + 'static) {
+    inject(faults);
+    broken(&format!("{name}, {faults:?}"), model);
+    inject(&[]);
 }

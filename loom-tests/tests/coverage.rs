@@ -142,7 +142,9 @@ fn two_lanes_make_one_set() {
 
 #[test]
 fn broken_sets_of_two() {
-    broken_by(Fault::FieldsFromBefore, "two make a set", two_make_a_set);
+    for fault in [Fault::FieldsFromBefore, Fault::LockNotTaken] {
+        broken_by(fault, "two make a set", two_make_a_set);
+    }
 }
 
 #[test]

@@ -88,6 +88,11 @@ fn broken_misses_believed_both_ways() {
 }
 
 #[test]
+fn broken_cleared_relaxed() {
+    broken_by(Fault::ClearedRelaxed, "links taken out Relaxed", find_while_growing);
+}
+
+#[test]
 fn an_insert_goes_where_readers_look() {
     sound("insert while growing", insert_while_growing);
 }

@@ -5,7 +5,7 @@
 use kvatlas_index::fault::Fault;
 use kvatlas_index::model::Halves;
 use kvatlas_index::watch::watch;
-use kvatlas_loom_tests::check::{FOUND, broken_by, sound};
+use kvatlas_loom_tests::check::{FOUND, broken_by, broken_by_all, sound};
 use kvatlas_loom_tests::fleet::race;
 use loom::sync::Arc;
 
@@ -26,8 +26,8 @@ fn join() {
     let halves = Arc::new(Halves::apart());
     let lane = halves.clone();
     race(move || lane.merge(), || halves.join());
-    assert!(halves.holds(0), "{FOUND}a holder is lost");
-    assert!(halves.holds(1), "{FOUND}the holder that joined is lost");
+    assert!(halves.holds(0, 1), "{FOUND}a holder is lost");
+    assert!(halves.holds(1, 1), "{FOUND}the holder that joined is lost");
 }
 
 /// Two lanes find the same halves: one of them merges, or none.
@@ -37,7 +37,20 @@ fn twice() {
     let lane = halves.clone();
     let merged = race(move || lane.merge(), || halves.merge());
     assert!(merged != (true, true), "{FOUND}merged twice");
-    assert!(halves.holds(0) && !halves.holds(1), "{FOUND}who held what is lost");
+    assert!(halves.holds(0, 1) && !halves.holds(1, 1), "{FOUND}who held what is lost");
+}
+
+/// One lane merges the first two parts of three, another the last two: the middle one is the second of the one and the first of
+/// the other.
+fn neighbours() {
+    watch(0);
+    let parts = Arc::new(Halves::thirds());
+    let lane = parts.clone();
+    race(move || lane.merge(), || parts.merge_third());
+    for block in 0..3 {
+        assert!(parts.holds(0, block), "{FOUND}block {block} is lost");
+        assert!(parts.holds(1, block) == (block == 0), "{FOUND}block {block} is held by who has it not");
+    }
 }
 
 #[test]
@@ -53,6 +66,7 @@ fn a_join_is_in_the_whole() {
 #[test]
 fn two_lanes_merge_once() {
     sound("merge against merge", twice);
+    sound("merge against merge of the neighbours", neighbours);
 }
 
 #[test]
@@ -62,10 +76,13 @@ fn broken_without_a_window() {
 
 #[test]
 fn broken_holders_read_before_the_lock() {
-    broken_by(Fault::SuccessorBeforeLock, "merge, holders read before the LOCK", join);
+    broken_by(Fault::HalvesBeforeLock, "merge, holders read before the LOCK", join);
 }
 
 #[test]
-fn broken_second_half_left_alive() {
-    broken_by(Fault::SuccessorLeftAlive, "merge, second half left alive", join);
+fn broken_merges_of_two_lanes() {
+    broken_by(Fault::LockedAtAnyVersion, "merge against merge of the neighbours", neighbours);
+    // Either of them is made good by the other's absence: links and lengths, and holders, are judged under the LOCKs.
+    let both = [Fault::FieldsFromBefore, Fault::HalvesBeforeLock];
+    broken_by_all(&both, "merge against merge", twice);
 }

@@ -3,8 +3,11 @@
 #![cfg(loom)]
 
 use kvatlas_index::fault::Fault;
+use kvatlas_index::model::{Path, Successor};
+use kvatlas_index::watch::watch;
 use kvatlas_loom_tests::check::{FOUND, broken_by, sound};
 use kvatlas_loom_tests::fleet::{Asker, at_rest, fleet, race, race_in_turn};
+use loom::sync::Arc;
 
 /// Rank 0 gives up blocks 1 and 2; rank 1, of another lane, stores another chain. No lookup finds rank 1 below the first one.
 fn reuse_by_another_lane() {
@@ -59,6 +62,27 @@ fn reuse_of_a_parent() {
     at_rest(&index, [&lane], &[(&[1, 2], &[1]), (&[1, 4, 3], &[3])]);
 }
 
+/// Ids and positions of a whole path are used again, by another lane (M3b).
+fn reuse_of_a_path() {
+    watch(0);
+    let path = Arc::new(Path::new());
+    let (killer, taker) = (path.clone(), path.clone());
+    let ((), (), found) = race_in_turn(move || killer.die(), move || taker.use_again(), || path.depth());
+    if let Some((depth, slots)) = found {
+        assert!(depth < 3, "{FOUND}a chain that never existed");
+        assert!(slots == 0, "{FOUND}a holder of the other chain");
+    }
+}
+
+/// A lookup is on its way to a physical successor when that dies and its id is used for another chain (M18).
+fn reuse_of_a_successor() {
+    watch(0);
+    let runs = Arc::new(Successor::new());
+    let lane = runs.clone();
+    let ((), depth) = race(move || lane.die_and_use_again(), || runs.depth());
+    assert!(depth.is_none_or(|depth| depth == 1), "{FOUND}a holder of one block is found with {depth:?}");
+}
+
 #[test]
 fn a_lookup_sees_one_life() {
     sound("reuse by another lane", reuse_by_another_lane);
@@ -83,4 +107,26 @@ fn one_step_back_is_enough() {
 #[test]
 fn broken_without_the_step_back() {
     broken_by(Fault::NoStepBack, "reuse of a parent", reuse_of_a_parent);
+}
+
+#[test]
+fn one_step_back_is_enough_on_a_path() {
+    sound("reuse of a path", reuse_of_a_path);
+}
+
+#[test]
+fn broken_paths() {
+    for fault in [Fault::NoStepBack, Fault::SequenceReset, Fault::ReuseUnfenced] {
+        broken_by(fault, "reuse of a path", reuse_of_a_path);
+    }
+}
+
+#[test]
+fn a_dead_successor_is_not_followed() {
+    sound("reuse of a successor", reuse_of_a_successor);
+}
+
+#[test]
+fn broken_ways_to_a_dead_successor() {
+    broken_by(Fault::SuccessorBelieved, "reuse of a successor", reuse_of_a_successor);
 }

@@ -92,5 +92,7 @@ fn a_join_meets_a_split() {
 
 #[test]
 fn broken_joins_of_a_split_run() {
-    broken_by(Fault::LockedAtAnyVersion, "join and split", join_of_the_run);
+    for fault in [Fault::LockedAtAnyVersion, Fault::LockNotTaken] {
+        broken_by(fault, "join and split", join_of_the_run);
+    }
 }

@@ -5,11 +5,12 @@
 
 use crate::compare::common;
 use crate::error::IndexError;
+use crate::fault::{Fault, injected};
 use crate::lane::merge::Seams;
 use crate::lane::store::Taken;
 use crate::lane::survey::Survey;
 use crate::lane::work::{HeldRun, NamedAt, Work, stands_at};
-use crate::layout::Entry;
+use crate::layout::{Entry, ROOT};
 use crate::shard::Sight;
 use crate::types::{EngineHash, StoreKind, Stored};
 
@@ -26,6 +27,8 @@ impl<'a> Work<'a> {
         // Before the LOCK, which is taken at this version only: names of a run's blocks stay while the version does.
         let words = self.shard.arena.names(sight.fields.base + offset, names.len() as u32);
         let same = common(names, words);
+        let parent = sight.fields.parent;
+        let _turned = (injected(Fault::ParentBeforeChild) && parent != ROOT).then(|| self.lock_cover(parent));
         let Some(mut held) = self.lock_at(sight) else { return Ok(None) };
         // Under names of its own, what others hold does not matter.
         let survey_of =

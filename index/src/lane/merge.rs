@@ -86,13 +86,16 @@ impl Shard {
     pub(crate) fn merge(&self, run: u32, scratch: &mut Scratch, counts: &mut Counts) -> Option<HeldRun<'_>> {
         let (first, second) = self.halves(run).filter(|(first, second)| self.may_be_one(first, second))?;
         let Scratch { halves: [whole, rest], drafts, .. } = scratch;
-        if injected(Fault::SuccessorBeforeLock) {
+        let early = injected(Fault::HalvesBeforeLock);
+        if early {
+            self.holders_into(self.header(first.run), &first.fields, whole);
             self.holders_into(self.header(run), &second.fields, rest);
         }
         // Child before parent (rule R5), each as it was seen (R3).
         let mut second = self.lock_at(&second, counts)?;
         let mut first = self.lock_at(&first, counts)?;
-        if !injected(Fault::SuccessorBeforeLock) {
+        if !early {
+            self.holders_into(first.header, &first.f, whole);
             self.holders_into(second.header, &second.f, rest);
         }
         let one = self.one_coverage(&first, &second, whole, rest) && self.unite(drafts, &mut first, &mut second, whole);
@@ -132,16 +135,15 @@ impl Shard {
         into.sort_unstable_by_key(|entry| entry.slot);
     }
 
-    /// The holders of two halves as those of one run, if they can be that: who has any of the second has all of the first, under
+    /// The holders of a first half and of the rest as those of one run, if they can be that: who has any of the second has all of the first, under
     /// names of the same kind.
-    fn one_coverage(&self, first: &HeldRun<'_>, second: &HeldRun<'_>, whole: &mut Vec<Entry>, rest: &[Entry]) -> bool {
+    fn one_coverage(&self, first: &HeldRun<'_>, second: &HeldRun<'_>, whole: &mut [Entry], rest: &[Entry]) -> bool {
         let (a, b) = (&first.f, &second.f);
         let len = a.len + b.len;
         // A tail grows without a new version.
         if len > self.run_blocks_max || b.base != a.end() || a.next != second.run {
             return false;
         }
-        self.holders_into(first.header, a, whole);
         let (mut rest, mut stops, mut keys) = (rest.iter().peekable(), 0, 0);
         for entry in whole.iter_mut() {
             if let Some(more) = rest.next_if(|more| more.slot == entry.slot) {

@@ -90,11 +90,11 @@ impl<'a> Work<'a> {
             if keep == f.len {
                 return;
             }
+            if injected(Fault::TrimmedLater) {
+                drop(held);
+                held = self.lock_cover(f.base).0;
+            }
             if keep > 0 {
-                if injected(Fault::TrimmedLater) {
-                    drop(held);
-                    held = self.lock_cover(f.base).0;
-                }
                 self.shorten(held, keep);
                 return;
             }
@@ -137,24 +137,32 @@ impl<'a> Work<'a> {
         let shard = self.shard;
         let f = held.f;
         let kept_end = f.base.next_multiple_of(GRANULE);
-        let parent = (f.parent != ROOT).then(|| self.lock_cover(f.parent).0);
+        let mut parent = (f.parent != ROOT).then(|| self.lock_cover(f.parent).0);
         let mut linked = true;
-        let parent = parent.map(|mut p| {
-            if p.f.next == held.run {
-                linked = false;
-                p.f.next = 0;
-                p.f.cap += kept_end - f.base;
-                p.header.store_links(&p.f);
-                p.header.store_size(&p.f);
-            }
-            p
-        });
+        if let Some(p) = parent.as_mut().filter(|p| p.f.next == held.run) {
+            linked = false;
+            p.f.next = 0;
+            p.f.cap += kept_end - f.base;
+            p.header.store_links(&p.f);
+            p.header.store_size(&p.f);
+        }
+        // Link and count go in one section under the parent's LOCK.
+        let late = [Fault::LinkClearedLate, Fault::KidClearedLate].map(injected);
+        if late[0] {
+            parent = None;
+        }
         if linked {
             let hash = shard.edge_hash(f.parent, shard.arena.content(f.base));
             let there = shard.edge.remove(self.lane, hash, held.run);
             debug_assert!(there, "a run that is no successor has a child link");
         }
+        if late[1] {
+            parent = None;
+        }
         shard.kids.remove(&shard.arena, f.parent);
+        if late.contains(&true) && f.parent != ROOT {
+            parent = Some(self.lock_cover(f.parent).0);
+        }
         held.lock.kill();
         self.give_back(held);
         self.counts.blocks = self.counts.blocks.wrapping_sub(u64::from(f.len));

@@ -1,13 +1,17 @@
 //! The product's own shared structures as loom models use them (`--cfg loom` only): each with what surrounds it in the
 //! product cut down to a few words.
 
+mod halves;
+mod path;
+
 use crate::alloc::GRANULE;
 use crate::config::IndexConfig;
 use crate::edge::{self, Check, Edge};
 use crate::index::Index;
+use crate::kids::Kids;
 use crate::lane::Lane;
-use crate::lane::work::{Counts, Scratch};
-use crate::layout::{Entry, Fields, ROOT};
+use crate::lane::work::Scratch;
+use crate::layout::{Entry, Fields};
 use crate::place::Site;
 use crate::read::found::Found;
 use crate::read::walk::{Stretch, Survivors, walk};
@@ -16,6 +20,9 @@ use crate::slots::RankSlots;
 use crate::sync::Ordering;
 use crate::types::{ContentHash, Outcome, RankKey};
 use std::sync::Arc;
+
+pub use halves::Halves;
+pub use path::{Path, Successor};
 
 /// A whole index, as small as the models need: runs of two blocks at most, numbered from 1 to `runs`, each of which may begin
 /// one granule of two positions, and memory for `sets` runs with more than four holders, which are in set form.
@@ -74,6 +81,39 @@ impl Links {
     }
 }
 
+/// The count of the children at one position, one at first.
+pub struct Children(Shard);
+
+impl Children {
+    /// One child.
+    pub fn new() -> Self {
+        let shard = shard();
+        shard.kids.add(&shard.arena, GRANULE);
+        Self(shard)
+    }
+
+    /// One more.
+    pub fn add(&self) {
+        self.0.kids.add(&self.0.arena, GRANULE);
+    }
+
+    /// One less.
+    pub fn remove(&self) {
+        self.0.kids.remove(&self.0.arena, GRANULE);
+    }
+
+    /// How many, and whether there is any.
+    pub fn count(&self) -> (u32, bool) {
+        (self.0.kids.count(&self.0.arena, GRANULE), Kids::any(&self.0.arena, GRANULE))
+    }
+}
+
+impl Default for Children {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// The slot table of one lane.
 pub struct Slots(RankSlots);
 
@@ -112,108 +152,67 @@ impl Default for Slots {
     }
 }
 
-/// A run that was cut in two, in a shard of its own: each half is one block. Holder 0 has both blocks, holder 1 the first.
-pub struct Halves {
-    shard: Shard,
-    /// Position of the second block.
-    second: u32,
+/// Contents of a chain.
+const CONTENTS: [ContentHash; 3] = [ContentHash(7), ContentHash(8), ContentHash(9)];
+
+/// A shard alone, with room for three runs.
+fn shard() -> Shard {
+    let config = IndexConfig {
+        ranks_max: 1,
+        blocks_max: 4 * GRANULE,
+        runs_max: 4,
+        exts_max: 1,
+        hash_key: Some([3, 4]),
+        ..IndexConfig::default()
+    };
+    Shard::new(&config, 0).expect("memory of loom's")
 }
 
-const FIRST_RUN: u32 = 1;
-const SECOND_RUN: u32 = 2;
-const CONTENTS: [ContentHash; 2] = [ContentHash(7), ContentHash(8)];
-
-impl Halves {
-    /// The halves at some place: the second one begins at this position.
-    fn new(second: u32) -> Self {
-        let config = IndexConfig {
-            ranks_max: 1,
-            blocks_max: 4 * GRANULE,
-            runs_max: 4,
-            exts_max: 1,
-            hash_key: Some([3, 4]),
-            ..IndexConfig::default()
-        };
-        let shard = Shard::new(&config, 0).expect("memory of loom's");
-        let arena = &shard.arena;
-        let run = |run, base, parent, next, holders: &[u32]| {
-            let header = shard.header(run);
-            let cap = if next == 0 { GRANULE - base % GRANULE } else { 1 };
-            let mut f = Fields { base, parent, next, ext: 0, len: 1, cap, holders: 0, flags: 0 };
-            let holders: Vec<_> = holders.iter().map(|&slot| Entry { slot, cut: 1, private: false }).collect();
-            let installed = shard.install_new(&mut Scratch::default().drafts, header, &mut f, &holders);
-            installed.expect("entries need no block");
-            drop(header.version().revive());
-        };
-        for (position, content) in [second - 1, second].into_iter().zip(CONTENTS) {
-            arena.contents(position, 1)[0].store(content.0, Ordering::Relaxed);
-        }
-        run(FIRST_RUN, second - 1, ROOT, SECOND_RUN, &[0, 1]);
-        run(SECOND_RUN, second, second - 1, 0, &[0]);
-        arena.owner(second / GRANULE).store(SECOND_RUN, Ordering::Relaxed);
-        arena.owner((second - 1) / GRANULE).store(FIRST_RUN, Ordering::Relaxed);
-        shard.kids.add(arena, second - 1);
-        Self { shard, second }
-    }
-
-    /// Halves that a lookup finds: both are in one granule.
-    pub fn linked() -> Self {
-        let halves = Self::new(GRANULE + 1);
-        let shard = &halves.shard;
-        let hash = shard.edge_hash(ROOT, CONTENTS[0].0);
-        shard.edge.insert(0, hash, FIRST_RUN, 1, &|run, granule| shard.rehash(run, granule));
-        halves
-    }
-
-    /// Halves with a granule each, so that a lane finds the second one by its owner.
-    pub fn apart() -> Self {
-        Self::new(2 * GRANULE)
-    }
-
-    /// A lane makes them one, if no other is in the way; whether it did.
-    pub fn merge(&self) -> bool {
-        self.shard.merge(SECOND_RUN, &mut Scratch::default(), &mut Counts::default()).is_some()
-    }
-
-    /// Holder 1 holds the second block from now on, as another lane joins it to the run that it finds there.
-    pub fn join(&self) {
-        loop {
-            let (sight, offset) = self.shard.locate(self.second);
-            let Some(mut held) = self.shard.lock_at(&sight, &mut Counts::default()) else { continue };
-            let entry = Entry { slot: 1, cut: offset + 1, private: false };
-            let drafts = &mut Scratch::default().drafts;
-            let set = self.shard.set_cut(drafts, &mut held.lock, held.header, &mut held.f, entry);
-            return set.expect("an entry needs no block");
-        }
-    }
-
-    /// Whether a holder has the second block, to a lane.
-    pub fn holds(&self, slot: u32) -> bool {
-        let (sight, offset) = self.shard.locate(self.second);
-        self.shard.cut(self.shard.header(sight.run), &sight.fields, slot).0 > offset
-    }
-
-    /// How many of the blocks a holder has, to a lookup; `None` when it gave up.
-    pub fn depth(&self, slot: u32) -> Option<u32> {
-        let mut survivor = Survivor { slot, depth: 0, left: true };
-        let walked = walk(&self.shard, &CONTENTS, &mut survivor, &mut Found::default());
-        (walked.outcome == Outcome::Exact).then_some(survivor.depth)
-    }
+/// Writes a run of one block, with these holders, and brings it to life. What leads to it is the caller's.
+fn write_run(shard: &Shard, run: u32, mut f: Fields, content: ContentHash, holders: &[u32]) {
+    let header = shard.header(run);
+    shard.arena.contents(f.base, 1)[0].store(content.0, Ordering::Relaxed);
+    let holders: Vec<_> = holders.iter().map(|&slot| Entry { slot, cut: 1, private: false }).collect();
+    let installed = shard.install_new(&mut Scratch::default().drafts, header, &mut f, &holders);
+    installed.expect("entries need no block");
+    drop(header.version().revive());
 }
 
-/// One holder, followed by a walk.
+/// How many blocks of a chain somebody has, to a lookup, and the sum of the slots of whom it saw there; `None` when it gave up.
+fn depth_of(shard: &Shard, chain: &[ContentHash], who: Who) -> Option<(u32, u32)> {
+    let mut survivor = Survivor { who, depth: 0, slots: 0, left: true };
+    let walked = walk(shard, chain, &mut survivor, &mut Found::default());
+    (walked.outcome == Outcome::Exact).then_some((survivor.depth, survivor.slots))
+}
+
+/// Whom a walk follows.
+#[derive(Clone, Copy)]
+enum Who {
+    /// One holder.
+    Slot(u32),
+    /// Anybody, and at each run anybody else.
+    Anybody,
+}
+
 struct Survivor {
-    slot: u32,
+    who: Who,
     depth: u32,
+    slots: u32,
     left: bool,
 }
 
 impl Survivors for Survivor {
     fn begin(&mut self) {
-        (self.depth, self.left) = (0, true);
+        (self.depth, self.slots, self.left) = (0, 0, true);
     }
     fn enter(&mut self, stretch: &Stretch<'_>, _found: &mut Found) -> bool {
-        let (cut, _) = stretch.shard.cut(stretch.header, stretch.fields, self.slot);
+        let mut cut = 0;
+        stretch.shard.each_holder(stretch.header, stretch.fields, |entry| {
+            if matches!(self.who, Who::Anybody) || matches!(self.who, Who::Slot(slot) if slot == entry.slot) {
+                cut = entry.cut.max(cut);
+                self.slots += entry.slot;
+            }
+        });
         self.depth = stretch.depth + cut.min(stretch.matched);
         self.left = cut >= stretch.matched;
         self.left
