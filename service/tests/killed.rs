@@ -1,5 +1,5 @@
-//! A service that is killed under load, with eight publishers of 20,000 blocks each, comes back by their replays alone: exact, and
-//! with every block. How long that took is printed, not judged.
+//! A service that is killed under load, with eight publishers of 20,000 blocks each, comes back by their replays alone, or by another
+//! replica where their replays do not reach back: exact, and with every block. How long that took is printed, not judged.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
@@ -12,8 +12,9 @@ use common::*;
 use kvatlas_service::grpc::proto;
 use kvatlas_service::grpc::proto::index_service_client::IndexServiceClient;
 use kvatlas_service::grpc::proto::worker_service_client::WorkerServiceClient;
-use publisher::Publisher;
+use publisher::{Publisher, Ring};
 use served::{Served, serve};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -26,9 +27,10 @@ const CHAIN_BATCHES: u32 = 5;
 /// 20,000 blocks; what comes under load is less than as many again, so that a ring of 10,000 batches keeps all of it.
 const BATCHES: u32 = 5_000;
 
-/// A service in a process of its own that follows these workers, and a channel to it.
-async fn following(workers: &[String]) -> (Served, Channel) {
-    let args: Vec<&str> = workers.iter().flat_map(|worker| ["--worker", worker]).collect();
+/// A service in a process of its own that follows these workers and starts from these peers, and a channel to it.
+async fn following(workers: &[String], peers: &[String]) -> (Served, Channel) {
+    let workers = workers.iter().flat_map(|worker| ["--worker", worker]);
+    let args: Vec<&str> = workers.chain(peers.iter().flat_map(|peer| ["--peer", peer])).collect();
     let served = serve(&args);
     let channel = Channel::from_shared(format!("http://{}", served.grpc)).unwrap().connect().await.unwrap();
     (served, channel)
@@ -86,49 +88,89 @@ async fn exact(channel: &Channel, wanted: &[u64]) {
     .expect("every rank is exact in time");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_that_is_killed_under_load_comes_back_by_replay() {
-    let (mut workers, mut loads) = (Vec::new(), Vec::new());
-    let (stop, stopped) = watch::channel(false);
-    for number in 0..PUBLISHERS {
-        let publisher = Publisher::start().await;
-        for batch in 0..BATCHES {
-            publisher.lose(payload(number, batch));
-        }
-        let (events, replay) = (&publisher.events, &publisher.replay);
-        workers.push(format!("id=w{number},model={MODEL},block_size={BLOCK_SIZE},events={events},replay={replay}"));
-        loads.push(load(number, publisher, stopped.clone()));
-    }
-    let before = [u64::from(BATCHES) - 1; PUBLISHERS as usize];
-    let (first, channel) = following(&workers).await;
-    exact(&channel, &before).await;
-    drop(first);
+/// Publishers under load, the workers that they are, and what stops them.
+struct Fleet {
+    workers: Vec<String>,
+    rings: Vec<Arc<Mutex<Ring>>>,
+    loads: Vec<JoinHandle<(Publisher, u32)>>,
+    stop: watch::Sender<bool>,
+}
 
+impl Fleet {
+    async fn start() -> Self {
+        let (mut workers, mut rings, mut loads) = (Vec::new(), Vec::new(), Vec::new());
+        let (stop, stopped) = watch::channel(false);
+        for number in 0..PUBLISHERS {
+            let publisher = Publisher::start().await;
+            for batch in 0..BATCHES {
+                publisher.lose(payload(number, batch));
+            }
+            let (events, replay) = (&publisher.events, &publisher.replay);
+            workers.push(format!("id=w{number},model={MODEL},block_size={BLOCK_SIZE},events={events},replay={replay}"));
+            rings.push(publisher.ring.clone());
+            loads.push(load(number, publisher, stopped.clone()));
+        }
+        Self { workers, rings, loads, stop }
+    }
+
+    /// Ends the load, and compares what the service then holds with what was published.
+    async fn compare(self, channel: Channel) {
+        self.stop.send_replace(true);
+        let mut publishers = Vec::new();
+        for load in self.loads {
+            publishers.push(load.await.unwrap());
+        }
+        let newest: Vec<u64> = publishers.iter().map(|(_, next)| u64::from(*next) - 1).collect();
+        exact(&channel, &newest).await;
+        let mut index = IndexServiceClient::new(channel);
+        for (number, (_, batches)) in (0..).zip(&publishers) {
+            let chains = batches / CHAIN_BATCHES;
+            for chain_number in (0..chains).step_by(97).chain([chains - 1]) {
+                let blocks = CHAIN_BATCHES * BATCH_BLOCKS;
+                let answer = index.lookup(ask(chain(number, chain_number, blocks))).await.unwrap().into_inner();
+                assert_eq!(rows(&answer), [(format!("w{number}").as_str(), 0, blocks)], "chain {chain_number}");
+            }
+        }
+    }
+}
+
+const BEFORE: [u64; PUBLISHERS as usize] = [BATCHES as u64 - 1; PUBLISHERS as usize];
+
+/// Starts the service that was killed anew, until it is exact.
+async fn come_back(workers: &[String], peers: &[String], by: &str) -> (Served, Channel) {
     let began = Instant::now();
-    let (_again, channel) = following(&workers).await;
+    let (again, channel) = following(workers, peers).await;
     let serving = began.elapsed();
-    exact(&channel, &before).await;
+    exact(&channel, &BEFORE).await;
     println!(
-        "killed: serving after {:.0} ms, {PUBLISHERS} ranks of {} blocks and more exact after {:.0} ms",
+        "killed: serving after {:.0} ms, {PUBLISHERS} ranks of {} blocks and more exact by {by} after {:.0} ms",
         serving.as_secs_f64() * 1e3,
         BATCHES * BATCH_BLOCKS,
         began.elapsed().as_secs_f64() * 1e3,
     );
-    stop.send_replace(true);
-    let mut publishers = Vec::new();
-    for load in loads {
-        publishers.push(load.await.unwrap());
-    }
-    let newest: Vec<u64> = publishers.iter().map(|(_, next)| u64::from(*next) - 1).collect();
-    exact(&channel, &newest).await;
+    (again, channel)
+}
 
-    let mut index = IndexServiceClient::new(channel);
-    for (number, (_, batches)) in (0..).zip(&publishers) {
-        let chains = batches / CHAIN_BATCHES;
-        for chain_number in (0..chains).step_by(97).chain([chains - 1]) {
-            let blocks = CHAIN_BATCHES * BATCH_BLOCKS;
-            let answer = index.lookup(ask(chain(number, chain_number, blocks))).await.unwrap().into_inner();
-            assert_eq!(rows(&answer), [(format!("w{number}").as_str(), 0, blocks)], "chain {chain_number}");
-        }
-    }
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_is_killed_under_load_comes_back_by_replay() {
+    let fleet = Fleet::start().await;
+    let (first, channel) = following(&fleet.workers, &[]).await;
+    exact(&channel, &BEFORE).await;
+    drop(first);
+    let (_again, channel) = come_back(&fleet.workers, &[], "replay").await;
+    fleet.compare(channel).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_is_killed_under_load_comes_back_by_another_replica() {
+    let fleet = Fleet::start().await;
+    let (other, channel) = following(&fleet.workers, &[]).await;
+    exact(&channel, &BEFORE).await;
+    let (first, channel) = following(&fleet.workers, &[]).await;
+    exact(&channel, &BEFORE).await;
+    // What the engines forget now, only the other replica knows.
+    fleet.rings.iter().for_each(|ring| ring.lock().unwrap().oldest = BATCHES as usize / 2);
+    drop(first);
+    let (_again, channel) = come_back(&fleet.workers, std::slice::from_ref(&other.grpc), "another replica").await;
+    fleet.compare(channel).await;
 }
