@@ -1,7 +1,7 @@
 //! The KV Atlas service: ingest of engine events, and lookups over gRPC.
 //!
 //! Layers, each importing only the ones before it: `kvatlas_index` <- [`wire`], [`seed`], [`ingest`] <- [`lanes`], [`relay`],
-//! [`republish`], [`fleet`], [`lookup`] <- [`grpc`], [`admin`] <- [`serve`] <- the binary.
+//! [`republish`], [`fleet`], [`lookup`] <- [`grpc`], [`admin`] <- [`log`] <- [`serve`] <- the binary.
 
 pub mod admin;
 pub mod config;
@@ -10,6 +10,7 @@ pub mod fleet;
 pub mod grpc;
 pub mod ingest;
 pub mod lanes;
+pub mod log;
 pub mod lookup;
 pub mod ops;
 pub mod relay;

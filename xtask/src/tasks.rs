@@ -4,6 +4,7 @@ use crate::documents;
 use crate::instructions;
 use crate::sanitizer;
 use crate::section::{Failed, Runner};
+use std::path::Path;
 
 /// Each model says itself how many preemptions it is explored to. Loom builds apart, since `--cfg loom` changes every crate.
 const LOOM: &[(&str, &str)] = &[("RUSTFLAGS", "--cfg loom")];
@@ -14,7 +15,7 @@ pub fn test(runner: &mut Runner) -> Result<(), Failed> {
     runner.run("properties", "cargo test -p kvatlas-index --tests", &[])?;
     runner.run("documentation examples", "cargo test --workspace --doc", &[])?;
     loom(runner)?;
-    runner.run("service end to end", "cargo test -p kvatlas-service --tests", &[])?;
+    service(runner)?;
     runner.run("corpora", "cargo test -p kvatlas-corpora --tests", &[])?;
     runner.run("harness", "cargo test -p kvatlas-harness --tests", &[])?;
     recorded_streams(runner)
@@ -24,6 +25,9 @@ pub fn test(runner: &mut Runner) -> Result<(), Failed> {
 pub fn ci(runner: &mut Runner) -> Result<(), Failed> {
     runner.run("formatting", "cargo fmt --all --check", &[])?;
     runner.run("lints", "cargo clippy --workspace --all-targets -- -D warnings", &[])?;
+    let with_client = "cargo clippy -p kvatlas-service --features redis --all-targets -- -D warnings";
+    runner.run("lints of the shared log", with_client, &[])?;
+    runner.note("a default build has no client of the shared log", no_client)?;
     let strict = &[("RUSTDOCFLAGS", "-D warnings")];
     runner.run("documentation", "cargo doc --workspace --no-deps --document-private-items", strict)?;
     runner.note("documents name files that exist", documents::check)?;
@@ -32,6 +36,32 @@ pub fn ci(runner: &mut Runner) -> Result<(), Failed> {
     instructions::run(runner, false)?;
     sanitizer::tsan(runner)?;
     readme_commands(runner)
+}
+
+/// The service over real sockets. Built with the shared log's client, whose tests need a server; they say so and pass where there is
+/// none, but not in CI.
+fn service(runner: &mut Runner) -> Result<(), Failed> {
+    if !is_installed("redis-server") {
+        runner.skip("shared log on a real server", "needs redis-server (apt-get install redis-server)");
+    }
+    runner.run("service end to end", "cargo test -p kvatlas-service --features redis --tests", &[])
+}
+
+fn is_installed(program: &str) -> bool {
+    std::process::Command::new(program).arg("--version").output().is_ok()
+}
+
+/// A build without features has no client of a log's server.
+fn no_client(root: &Path) -> Result<(), Failed> {
+    let line = ["tree", "-p", "kvatlas-service", "-e", "normal,build", "--prefix", "none"];
+    let tree = std::process::Command::new(env!("CARGO")).args(line).current_dir(root).output();
+    let tree = tree.map_err(|error| error.to_string())?;
+    let names = String::from_utf8_lossy(&tree.stdout);
+    match names.lines().find(|name| name.starts_with("redis ")) {
+        _ if !tree.status.success() || !names.contains("tokio ") => Err("cargo tree tells nothing".to_owned()),
+        Some(name) => Err(format!("a default build pulls in {name}")),
+        None => Ok(()),
+    }
 }
 
 /// The topology through hwloc, where its libraries are.
@@ -59,7 +89,9 @@ pub fn network(runner: &mut Runner) -> Result<(), Failed> {
     let sockets = "cargo test -p kvatlas-service --test hostile_network -- --nocapture";
     runner.run("recorded streams through a hostile network", sockets, &[("KVATLAS_SEEDS", "500")])?;
     let virtual_time = "cargo test -p kvatlas-service --lib cursor::property -- --nocapture";
-    runner.run("schedules in virtual time", virtual_time, &[("KVATLAS_CASES", "10000")])
+    runner.run("schedules in virtual time", virtual_time, &[("KVATLAS_CASES", "10000")])?;
+    let log = "cargo test -p kvatlas-service --lib log::property -- --nocapture";
+    runner.run("schedules of the shared log in virtual time", log, &[("KVATLAS_CASES", "10000")])
 }
 
 /// The long memory test.

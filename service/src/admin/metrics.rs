@@ -67,6 +67,7 @@ impl Collector for MetricSources {
         self.encode_relay(&mut out)?;
         self.encode_wire(&mut out)?;
         self.encode_vetoes(&mut out)?;
+        self.encode_log(&mut out)?;
         encode_ranks(&self.fleet.view(), &mut out)
     }
 }
@@ -181,6 +182,17 @@ impl MetricSources {
             "What consumers of the republished rank were sent, missed and did, by reason",
             counters,
         )
+    }
+
+    fn encode_log(&self, out: &mut Series<'_, '_>) -> fmt::Result {
+        let Some(log) = self.fleet.log() else { return Ok(()) };
+        let status = log.status();
+        out.gauge("log_connected", "Whether the shared log's server answered last", status.connected.into())?;
+        out.gauge("log_ranks_writing", "Ranks that are appended to the shared log here", status.writing)?;
+        out.gauge("log_ranks_standby", "Ranks that another replica appends, or nobody can", status.standby)?;
+        out.gauge("log_ranks_reading", "Ranks that are read from the shared log", status.reading)?;
+        let counts = status.counters.iter().map(|(reason, count)| ([("reason", *reason)], *count));
+        out.counters("log_events", "What happened with the shared log, by reason", counts)
     }
 
     fn encode_vetoes(&self, out: &mut Series<'_, '_>) -> fmt::Result {

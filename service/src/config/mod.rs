@@ -6,6 +6,7 @@
 
 mod limit;
 mod liveness;
+mod log;
 mod raw;
 mod relay;
 mod replicas;
@@ -14,6 +15,7 @@ mod wire;
 mod worker;
 
 pub use liveness::RawLiveness;
+pub use log::{LogSettings, RawLog};
 pub use raw::{ConfigError, Flags, Raw, RawHugePages, RawNuma};
 pub use relay::RawRelay;
 pub use replicas::RawReplicas;

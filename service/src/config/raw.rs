@@ -1,6 +1,7 @@
 //! What the operator wrote: every setting with its default, and the sources it comes from.
 
 use super::liveness::RawLiveness;
+use super::log::RawLog;
 use super::relay::RawRelay;
 use super::replicas::RawReplicas;
 use super::worker::RawWorker;
@@ -84,6 +85,8 @@ pub struct Raw {
     pub liveness: RawLiveness,
     /// The other replicas.
     pub replicas: RawReplicas,
+    /// The shared log.
+    pub shared_log: RawLog,
     /// Static workers. Left out of a printed configuration when there are none, so that `[[workers]]` can be added to it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<RawWorker>,

@@ -1,6 +1,7 @@
 //! What was resolved and checked.
 
 use super::limit::{at_least, at_least_1, at_most, millis};
+use super::log::LogSettings;
 use super::raw::{ConfigError, Raw, RawHugePages, RawIngest, RawNuma};
 use crate::fleet::{FleetLimits, LivenessLimits, Registration};
 use crate::grpc::GrpcLimits;
@@ -64,6 +65,8 @@ pub struct Resolved {
     pub liveness: LivenessLimits,
     /// The other replicas.
     pub replicas: ReplicaSettings,
+    /// The shared log, if there is one.
+    pub shared_log: Option<LogSettings>,
     /// Static workers.
     pub workers: Vec<Registration>,
 }
@@ -130,6 +133,7 @@ impl Resolved {
             wire: raw.relay.resolve_wire()?,
             liveness: raw.liveness.resolve()?,
             replicas: raw.replicas.resolve()?,
+            shared_log: raw.shared_log.resolve()?,
             workers,
         })
     }

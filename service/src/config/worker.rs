@@ -1,7 +1,7 @@
 //! A static worker as written in a file or a flag.
 
 use super::raw::ConfigError;
-use crate::fleet::Registration;
+use crate::fleet::{LOG_ENDPOINT, Registration};
 use crate::ingest::{Engine, HashChoice, RankEndpoint, SnapshotDialect, WorkerSpec};
 use serde::{Deserialize, Serialize};
 
@@ -144,7 +144,7 @@ impl RawWorker {
 
 /// Both engines give rank `r` the base port plus `r`.
 fn rank_address(endpoint: &str, rank: u32) -> Result<String, String> {
-    if rank == 0 {
+    if rank == 0 || endpoint == LOG_ENDPOINT {
         return Ok(endpoint.to_owned());
     }
     let (host, port) =

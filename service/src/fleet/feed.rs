@@ -2,6 +2,7 @@
 
 use super::registration::Registration;
 use super::registry::FleetEvents;
+use super::shared_log::{LOG_ENDPOINT, SharedLog};
 use super::view::RankEntry;
 use crate::ingest::{IngestLimits, Pulse, RankSink, RankStatus, SinkClosed, Trust, follow_rank};
 use crate::lanes::LaneError;
@@ -18,11 +19,20 @@ pub(super) fn follow(
     limits: &IngestLimits,
     events: &FleetEvents,
     snapshot_room: &Arc<Semaphore>,
+    log: Option<&Arc<dyn SharedLog>>,
     stop: &CancellationToken,
 ) {
     for endpoint in &registration.worker.ranks {
         let Some(rank) = ranks.iter().find(|r| r.rank == endpoint.rank) else { continue };
         let sink = LaneSink { rank: rank.clone(), events: events.clone(), snapshot_room: snapshot_room.clone() };
+        if endpoint.events == LOG_ENDPOINT {
+            // What a log says has no payloads that would prove a seed.
+            drop(rank.seeds.take_calls());
+            if let Some(log) = log {
+                log.follow(sink, stop.clone());
+            }
+            continue;
+        }
         let (spec, endpoint, limits, stop) = (registration.worker.clone(), endpoint.clone(), *limits, stop.clone());
         let task = tokio::spawn(async move { follow_rank(&spec, &endpoint, &limits, sink, stop).await });
         let (rank, events) = (rank.clone(), events.clone());
@@ -45,10 +55,17 @@ pub(super) fn follow(
 const TELL_ATTEMPTS_MAX: u32 = 3;
 
 /// Takes a subscriber's operations to the rank's lane and its statuses to the rank's cell.
-struct LaneSink {
+pub struct LaneSink {
     rank: Arc<RankEntry>,
     events: FleetEvents,
     snapshot_room: Arc<Semaphore>,
+}
+
+impl LaneSink {
+    /// The rank.
+    pub fn rank(&self) -> &Arc<RankEntry> {
+        &self.rank
+    }
 }
 
 impl RankSink for LaneSink {

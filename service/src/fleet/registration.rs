@@ -1,6 +1,7 @@
 //! A worker as somebody wants it registered, and what is checked before anything is done.
 
 use super::error::FleetError;
+use super::shared_log::LOG_ENDPOINT;
 use crate::ingest::socket::Endpoint;
 use crate::ingest::{RankEndpoint, WorkerSpec};
 use crate::wire::HashMode;
@@ -99,6 +100,13 @@ impl Registration {
             return Err(FleetError::Invalid { field: "worker.hash_scheme", reason: reason.into() });
         }
         for endpoint in &worker.ranks {
+            if endpoint.events == LOG_ENDPOINT {
+                if endpoint.replay.is_some() || worker.snapshots.is_some() {
+                    let reason = "a rank that is read from the log has no replay endpoint and no snapshots".into();
+                    return Err(FleetError::Invalid { field: "worker.ranks.events_endpoint", reason });
+                }
+                continue;
+            }
             address("worker.ranks.events_endpoint", &endpoint.events, limits)?;
             if let Some(replay) = &endpoint.replay {
                 address("worker.ranks.replay_endpoint", replay, limits)?;

@@ -8,6 +8,7 @@ use super::placement::{self, Placement, RankLoad, Sharing};
 use super::push::{self, PushBatch, PushOutcome, PushState};
 use super::registration::{Feed, FleetLimits, Registration};
 use super::republished;
+use super::shared_log::{LOG_ENDPOINT, SharedLog};
 use super::view::{FleetView, RankEntry, WorkerEntry};
 use super::watcher::{self, VetoCell, VetoCounters};
 use crate::ingest::{IngestLimits, RankStatus, Trust};
@@ -135,6 +136,7 @@ pub struct Fleet {
     snapshot_room: Arc<Semaphore>,
     liveness: LivenessLimits,
     vetoes: Arc<VetoCounters>,
+    log: Option<Arc<dyn SharedLog>>,
 }
 
 /// What only the one registration at a time needs.
@@ -176,12 +178,23 @@ impl Fleet {
             wire: WireSettings::default(),
             liveness,
             vetoes: Arc::default(),
+            log: None,
         }
     }
 
     /// Republishes workers that are registered from now on.
     pub fn with_wire(self, wire: WireSettings) -> Self {
         Self { wire, ..self }
+    }
+
+    /// Workers that are registered from now on may be read from this log, and are appended to it.
+    pub fn with_log(self, log: Option<Arc<dyn SharedLog>>) -> Self {
+        Self { log, ..self }
+    }
+
+    /// The shared log, if there is one.
+    pub fn log(&self) -> Option<&Arc<dyn SharedLog>> {
+        self.log.as_ref()
     }
 
     /// What the relays of all ranks share.
@@ -232,6 +245,11 @@ impl Fleet {
         replace: bool,
     ) -> Result<Registered, FleetError> {
         registration.check(&self.limits)?;
+        if self.log.is_none() && registration.worker.ranks.iter().any(|rank| rank.events == LOG_ENDPOINT) {
+            let (field, reason) =
+                ("worker.ranks.events_endpoint", "log: no log is configured (shared_log.url)".to_owned());
+            return Err(FleetError::Invalid { field, reason });
+        }
         let fleet = self.clone();
         let task = tokio::spawn(async move { fleet.register_in_order(registration, is_static, replace).await });
         task.await.unwrap_or(Err(FleetError::Lane(LaneError::Stopped)))
@@ -287,11 +305,22 @@ impl Fleet {
         self.events.send(FleetEvent::Registered(entry.clone()));
         let stop = CancellationToken::new();
         let room = &self.snapshot_room;
-        feed::follow(&entry.registration, &entry.ranks, &self.ingest, &self.events, room, &stop);
+        feed::follow(&entry.registration, &entry.ranks, &self.ingest, &self.events, room, self.log.as_ref(), &stop);
+        self.append_to_log(&entry, &stop);
         watcher::watch(&entry, self.liveness, self.ingest, &self.events, &self.vetoes, &stop);
         republished::republish(&entry, &self.wire, &stop).await;
         registry.subscribers.insert(entry.generation, stop);
         Ok(Registered { generation: entry.generation, unchanged: false })
+    }
+
+    /// What is read from the log is not written to it again.
+    fn append_to_log(&self, entry: &WorkerEntry, stop: &CancellationToken) {
+        let Some(log) = &self.log else { return };
+        let read: Vec<u32> =
+            entry.registration.worker.ranks.iter().filter(|r| r.events == LOG_ENDPOINT).map(|r| r.rank).collect();
+        for rank in entry.ranks.iter().filter(|rank| !read.contains(&rank.rank)) {
+            log.append(rank.clone(), stop.clone());
+        }
     }
 
     /// A replacement is judged as if the worker that it replaces were gone already, before anything is done.

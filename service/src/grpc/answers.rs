@@ -2,7 +2,7 @@
 
 use super::facts::Waiting;
 use super::proto;
-use crate::fleet::{Feed, PushOutcome, PushVerdict, RankEntry, Registration, Veto, WorkerEntry, now_ms};
+use crate::fleet::{Feed, LogStatus, PushOutcome, PushVerdict, RankEntry, Registration, Veto, WorkerEntry, now_ms};
 use crate::ingest::{Engine, Trust};
 use crate::lanes::LaneHandle;
 use crate::lookup::{Answer, Explained, Finding, FindingKind, Stop, Why};
@@ -182,6 +182,20 @@ pub(super) fn applied_ack(ack: proto::ApplyAck, outcome: &PushOutcome) -> proto:
         cleared: applied.cleared,
         refused: applied.self_parent,
         ..ack
+    }
+}
+
+/// The shared log.
+pub(super) fn log_status(status: LogStatus) -> proto::LogStatus {
+    let count = |(reason, count): (&str, u64)| proto::Counter { reason: reason.to_owned(), count };
+    proto::LogStatus {
+        server: status.server,
+        connected: status.connected,
+        detail: status.detail.unwrap_or_default(),
+        ranks_writing: status.writing,
+        ranks_standby: status.standby,
+        ranks_reading: status.reading,
+        counters: status.counters.into_iter().map(count).collect(),
     }
 }
 

@@ -23,5 +23,7 @@ pub use facts::{ServiceFacts, Waiting, WaitingRank};
 pub use index::IndexApi;
 pub use limits::GrpcLimits;
 pub use peers::start_from_peers;
+pub(crate) use questions::push_batch;
 pub use questions::registration_from_proto;
+pub(crate) use relayed::relayed_batch;
 pub use workers::WorkerApi;

@@ -75,7 +75,7 @@ pub(super) fn event_tier(tier: i32) -> Result<Tier, ServiceError> {
 }
 
 /// A pushed batch's operations, for a rank's block size. Hashes tokens; takes time in proportion to them.
-pub(super) fn push_batch(
+pub(crate) fn push_batch(
     rank: &RankEntry,
     batch: proto::EventBatch,
     limits: &GrpcLimits,

@@ -58,7 +58,8 @@ pub(super) async fn relay(
     }
 }
 
-fn relayed_batch(rank: &RankEntry, message: Message) -> proto::RelayedBatch {
+/// A message of a subscription, on the wire.
+pub(crate) fn relayed_batch(rank: &RankEntry, message: Message) -> proto::RelayedBatch {
     let Message { life, trust, item } = message;
     let trust = trust.map_or(proto::Trust::Unspecified, answers::trust).into();
     let relayed = proto::RelayedBatch { life: life.0, trust, ..proto::RelayedBatch::default() };

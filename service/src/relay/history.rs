@@ -1,6 +1,7 @@
 //! The batches of one life that are still there, oldest out first. Pure.
 
 use super::relayed::Relayed;
+use crate::ingest::Trust;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -17,10 +18,18 @@ pub enum Place {
     Ahead(u64),
 }
 
+#[derive(Debug)]
+struct Kept {
+    batch: Arc<Relayed>,
+    bytes: u64,
+    /// What was believed of the rank right after it, where that was told.
+    trust: Option<Trust>,
+}
+
 /// A bounded stretch of a rank's batches, in the order in which they were applied.
 #[derive(Debug)]
 pub struct History {
-    batches: VecDeque<(Arc<Relayed>, u64)>,
+    batches: VecDeque<Kept>,
     bytes: u64,
     batches_max: usize,
     bytes_max: u64,
@@ -44,7 +53,7 @@ impl History {
         self.newest = Some(batch.sequence);
         let bytes = batch.bytes();
         self.bytes += bytes;
-        self.batches.push_back((batch, bytes));
+        self.batches.push_back(Kept { batch, bytes, trust: None });
         while self.batches.len() > self.batches_max || self.bytes > self.bytes_max {
             self.shed();
         }
@@ -52,7 +61,7 @@ impl History {
 
     /// Lets the oldest batch go; `false` if there is none.
     pub fn shed(&mut self) -> bool {
-        let Some((_, bytes)) = self.batches.pop_front() else { return false };
+        let Some(Kept { bytes, .. }) = self.batches.pop_front() else { return false };
         self.bytes -= bytes;
         self.whole = false;
         self.gone += 1;
@@ -84,9 +93,16 @@ impl History {
         self.newest
     }
 
-    /// The batch at a place.
-    pub fn get(&self, at: usize) -> Option<&Arc<Relayed>> {
-        self.batches.get(at).map(|(batch, _)| batch)
+    /// The batch at a place, and what was believed of the rank right after it, where that was told.
+    pub fn get(&self, at: usize) -> Option<(&Arc<Relayed>, Option<Trust>)> {
+        self.batches.get(at).map(|kept| (&kept.batch, kept.trust))
+    }
+
+    /// Tells what is believed of everything up to the newest batch.
+    pub fn settle(&mut self, trust: Trust) {
+        if let Some(kept) = self.batches.back_mut().filter(|kept| Some(kept.batch.sequence) == self.newest) {
+            kept.trust = Some(trust);
+        }
     }
 
     /// Batches that are here.
@@ -118,10 +134,10 @@ impl History {
         if sequence == next && self.newest.is_some() {
             return Place::Next;
         }
-        let oldest = self.batches.front().map(|(batch, _)| batch.sequence);
+        let oldest = self.batches.front().map(|kept| kept.batch.sequence);
         match oldest {
             Some(oldest) if sequence >= oldest || self.whole => {
-                Place::At(self.batches.partition_point(|(batch, _)| batch.sequence < sequence))
+                Place::At(self.batches.partition_point(|kept| kept.batch.sequence < sequence))
             }
             None if self.whole => Place::Next,
             _ => Place::Gone(oldest),

@@ -20,6 +20,8 @@ use tokio::sync::watch;
 pub enum Start {
     /// With everything that the rank holds.
     Zero,
+    /// The same, told as a state also where the history alone would do.
+    State,
     /// With this batch, of this life.
     At {
         /// The life that the subscriber knows.
@@ -154,6 +156,7 @@ impl RankRelay {
     pub fn settled(&self, trust: Trust) {
         let mut state = self.state();
         let before = state.trust.replace(trust);
+        state.history.settle(trust);
         drop(state);
         if before != Some(trust) {
             self.changed.send_replace(());
@@ -182,15 +185,16 @@ impl RankRelay {
                 self.check(life, sequence)?;
                 Ok(Subscription::new(self.clone(), life, sequence, place))
             }
-            Start::Zero => {
-                if let Some(life) = self.whole()? {
+            Start::Zero | Start::State => {
+                let as_state = start == Start::State;
+                if let Some(life) = self.whole(as_state)? {
                     return Ok(Subscription::whole(self.clone(), life, place));
                 }
                 let room = self.shared.snapshot_room().await;
                 self.shared.note_snapshot();
                 let _turn = self.turn.lock().await;
                 // Looked at again: the rank may have begun another life while this one waited.
-                if let Some(life) = self.whole()? {
+                if let Some(life) = self.whole(as_state)? {
                     return Ok(Subscription::whole(self.clone(), life, place));
                 }
                 let chunks = lane.export(self.shared.limits().snapshot).await?;
@@ -228,13 +232,16 @@ impl RankRelay {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The life, where the history alone leads to the rank's state.
-    fn whole(&self) -> Result<Option<Life>, SubscribeError> {
+    /// The life, where the history alone leads to the rank's state, and it is not to be told as one. Before the first batch there is
+    /// none to tell.
+    fn whole(&self, as_state: bool) -> Result<Option<Life>, SubscribeError> {
         let state = self.state();
         if state.closed {
             return Err(SubscribeError::Removed);
         }
-        Ok(state.history.is_whole().then_some(state.life))
+        let history = &state.history;
+        let told = as_state && history.newest().is_some();
+        Ok((history.is_whole() && !told).then_some(state.life))
     }
 
     fn check(&self, life: Life, asked: u64) -> Result<(), SubscribeError> {
@@ -329,10 +336,9 @@ impl RankRelay {
         }
         match state.history.place(sequence) {
             Place::At(at) => match state.history.get(at) {
-                Some(batch) => {
-                    let last = state.history.newest() == Some(batch.sequence);
-                    Look::Batch { batch: batch.clone(), trust: state.trust.filter(|_| last) }
-                }
+                // It is passed on with what is believed of it, which is known in a moment.
+                Some((batch, None)) if state.history.newest() == Some(batch.sequence) => Look::UpToDate { trust: None },
+                Some((batch, trust)) => Look::Batch { batch: batch.clone(), trust },
                 None => Look::UpToDate { trust: state.trust },
             },
             Place::Next => Look::UpToDate { trust: state.trust },

@@ -107,6 +107,16 @@ impl Subscription {
         Self { parts, room, ..Self::new(relay, life, cut.saturating_add(1), place) }
     }
 
+    /// The life that it follows.
+    pub fn life(&self) -> Life {
+        self.life
+    }
+
+    /// Sequence of the next batch; parts of a state come before it.
+    pub fn next_sequence(&self) -> u64 {
+        self.next
+    }
+
     /// Waits for the next item. Safe to drop.
     pub async fn next(&mut self) -> Result<Message, End> {
         loop {

@@ -17,7 +17,7 @@ mod readiness;
 
 use crate::admin::{AdminState, MetricSources, Metrics, router};
 use crate::config::Resolved;
-use crate::fleet::{Fleet, FleetError};
+use crate::fleet::{Fleet, FleetError, SharedLog};
 use crate::grpc::proto::event_service_server::EventServiceServer;
 use crate::grpc::proto::index_service_server::IndexServiceServer;
 use crate::grpc::proto::worker_service_server::WorkerServiceServer;
@@ -75,6 +75,9 @@ pub enum StartError {
         /// Why.
         error: FleetError,
     },
+    /// The shared log's address is none.
+    #[error("shared_log.url: {0}")]
+    Log(String),
     /// Server reflection refused our own descriptors.
     #[error("reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -124,7 +127,8 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
     let tending = resolved.tending.clone().map(tend).transpose().map_err(StartError::Tending)?;
     let (relay, liveness) = (resolved.relay, resolved.liveness);
     let fleet = Fleet::new(handles, ranks_max, resolved.fleet, resolved.ingest, relay, liveness);
-    let fleet = Arc::new(fleet.with_wire(resolved.wire.clone()));
+    let fleet = fleet.with_wire(resolved.wire.clone()).with_log(shared_log(&resolved)?);
+    let fleet = Arc::new(fleet);
     let engine = Arc::new(LookupEngine::new(index, fleet.clone(), resolved.lookup));
     let grpc = bind("grpc.listen", resolved.grpc_listen).await?;
     let admin = match resolved.admin_listen {
@@ -176,6 +180,19 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
         lanes,
         tending,
     })
+}
+
+/// The client of the shared log, if one is configured. It connects by and by.
+#[cfg(feature = "redis")]
+fn shared_log(resolved: &Resolved) -> Result<Option<Arc<dyn SharedLog>>, StartError> {
+    let Some(settings) = resolved.shared_log.clone() else { return Ok(None) };
+    let log = crate::log::RedisLog::start(settings, resolved.grpc).map_err(StartError::Log)?;
+    Ok(Some(Arc::new(log)))
+}
+
+#[cfg(not(feature = "redis"))]
+fn shared_log(_: &Resolved) -> Result<Option<Arc<dyn SharedLog>>, StartError> {
+    Ok(None)
 }
 
 /// What the ports share.

@@ -129,6 +129,7 @@ pub(crate) async fn status(args: StatusArgs) -> Result<(), Box<dyn Error>> {
             "topology_source": status.topology_source, "memory_nodes": status.memory_nodes,
             "shards": status.shards.iter().map(shard_json).collect::<Vec<_>>(),
             "lane_threads": status.lane_threads.iter().map(lane_json).collect::<Vec<_>>(),
+            "log": status.log.as_ref().map(log_json),
             "lookup_threads": status.lookup_threads.iter().map(place_json).collect::<Vec<_>>(),
         });
         println!("{value:#}");
@@ -157,7 +158,8 @@ pub(crate) async fn status(args: StatusArgs) -> Result<(), Box<dyn Error>> {
         ("memory nodes", format!("{} ({})", status.memory_nodes, status.topology_source)),
         ("other replicas", status.copies.as_ref().map_or_else(|| "-".to_owned(), copies_text)),
     ];
-    for (what, value) in lines {
+    let log = status.log.as_ref().map(|log| ("shared log", log_line(log)));
+    for (what, value) in lines.into_iter().chain(log) {
         rows.add_row([what.into(), figure(value)]);
     }
     println!("{rows}");
@@ -207,6 +209,25 @@ fn copies_text(copies: &proto::CopiesStatus) -> String {
 fn copies_json(copies: &proto::CopiesStatus) -> serde_json::Value {
     let counters: Map<_, _> = copies.counters.iter().map(|c| (c.reason.clone(), c.count.into())).collect();
     json!({ "asking": copies.asking, "copies": copies.copies, "outcome": copies.outcome, "counters": counters })
+}
+
+/// The shared log in one line; the counters are in `--json` and the metrics.
+fn log_line(log: &proto::LogStatus) -> String {
+    let state = match (log.connected, log.detail.as_str()) {
+        (true, _) => "connected",
+        (false, "") => "not connected yet",
+        (false, detail) => &format!("!! {detail}"),
+    };
+    let (writing, standby, reading) = (log.ranks_writing, log.ranks_standby, log.ranks_reading);
+    format!("{}: {state}; {writing} ranks written, {standby} standing by, {reading} read", log.server)
+}
+
+fn log_json(log: &proto::LogStatus) -> serde_json::Value {
+    let counters: Map<_, _> = log.counters.iter().map(|c| (c.reason.clone(), c.count.into())).collect();
+    json!({
+        "server": log.server, "connected": log.connected, "detail": log.detail, "ranks_writing": log.ranks_writing,
+        "ranks_standby": log.ranks_standby, "ranks_reading": log.ranks_reading, "counters": counters,
+    })
 }
 
 /// Where shards, lanes and lookup threads are, and which wishes the system refused.
