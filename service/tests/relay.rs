@@ -318,7 +318,7 @@ async fn a_subscriber_that_does_not_read_is_cut_off_and_costs_no_memory() {
 async fn a_snapshot_that_nobody_reads_makes_room_for_another() {
     let mut raw = with_history(0);
     raw.relay.snapshots_in_flight_max = 1;
-    raw.relay.snapshot_stall_max_ms = 50;
+    raw.relay.snapshot_stall_max_ms = 500;
     raw.index.blocks_max = 1 << 20;
     let running = run(raw).await;
     let mut clients = clients(&running).await;
