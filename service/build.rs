@@ -3,8 +3,14 @@
 use protox::prost_reflect::prost::Message;
 use std::path::PathBuf;
 
-const PROTOS: [&str; 4] =
-    ["kvatlas/v1/common.proto", "kvatlas/v1/index.proto", "kvatlas/v1/event.proto", "kvatlas/v1/worker.proto"];
+const PROTOS: [&str; 6] = [
+    "kvatlas/v1/common.proto",
+    "kvatlas/v1/index.proto",
+    "kvatlas/v1/event.proto",
+    "kvatlas/v1/worker.proto",
+    "vllm/grpc/engine.proto",
+    "sglang/grpc/scheduler.proto",
+];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");

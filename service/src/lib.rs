@@ -1,7 +1,7 @@
 //! The KV Atlas service: ingest of engine events, and lookups over gRPC.
 //!
-//! Layers, each importing only the ones before it: `kvatlas_index` <- [`wire`], [`seed`], [`ingest`] <- [`lanes`], [`relay`],
-//! [`republish`], [`fleet`], [`lookup`] <- [`grpc`], [`admin`] <- [`log`] <- [`serve`] <- the binary.
+//! Layers, each importing only the ones before it: `kvatlas_index` <- [`wire`], [`seed`], [`ingest`] <- [`smg`], [`lanes`],
+//! [`relay`], [`republish`], [`fleet`], [`lookup`] <- [`grpc`], [`admin`] <- [`log`] <- [`serve`] <- the binary.
 
 pub mod admin;
 pub mod config;
@@ -18,5 +18,6 @@ pub mod replica;
 pub mod republish;
 pub mod seed;
 pub mod serve;
+pub mod smg;
 pub mod topology;
 pub mod wire;

@@ -96,6 +96,9 @@ async fn reflection_speaks_both_versions() {
         for service in ["IndexService", "EventService", "WorkerService"] {
             assert!(names.contains(&format!("kvatlas.v1.{service}")), "{names:?}");
         }
+        for service in ["vllm.grpc.engine.VllmEngine", "sglang.grpc.scheduler.SglangScheduler"] {
+            assert!(names.contains(&service.to_owned()), "{names:?}");
+        }
         assert!(names.contains(&"grpc.health.v1.Health".to_owned()), "{names:?}");
     }
     running.shutdown().await;

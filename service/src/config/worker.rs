@@ -3,6 +3,7 @@
 use super::raw::ConfigError;
 use crate::fleet::{LOG_ENDPOINT, Registration};
 use crate::ingest::{Engine, HashChoice, RankEndpoint, SnapshotDialect, WorkerSpec};
+use crate::smg::SmgEndpoint;
 use serde::{Deserialize, Serialize};
 
 /// Data-parallel ranks that one worker may ask for in short form; the fleet's own limit comes after.
@@ -144,7 +145,8 @@ impl RawWorker {
 
 /// Both engines give rank `r` the base port plus `r`.
 fn rank_address(endpoint: &str, rank: u32) -> Result<String, String> {
-    if rank == 0 || endpoint == LOG_ENDPOINT {
+    // A servicer streams all ranks of its worker.
+    if rank == 0 || endpoint == LOG_ENDPOINT || SmgEndpoint::is_meant(endpoint) {
         return Ok(endpoint.to_owned());
     }
     let (host, port) =

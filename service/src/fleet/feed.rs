@@ -8,6 +8,7 @@ use crate::ingest::{IngestLimits, Pulse, RankSink, RankStatus, SinkClosed, Trust
 use crate::lanes::LaneError;
 use crate::ops::{Applied, Op, OpBatch};
 use crate::seed::SeedCall;
+use crate::smg::{SmgEndpoint, follow_smg};
 use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -34,7 +35,15 @@ pub(super) fn follow(
             continue;
         }
         let (spec, endpoint, limits, stop) = (registration.worker.clone(), endpoint.clone(), *limits, stop.clone());
-        let task = tokio::spawn(async move { follow_rank(&spec, &endpoint, &limits, sink, stop).await });
+        let task = tokio::spawn(async move {
+            match endpoint.events.parse::<SmgEndpoint>() {
+                Ok(servicer) => {
+                    follow_smg(&spec, endpoint.rank, &servicer, &limits, sink, stop).await;
+                    Ok(())
+                }
+                Err(_none) => follow_rank(&spec, &endpoint, &limits, sink, stop).await,
+            }
+        });
         let (rank, events) = (rank.clone(), events.clone());
         tokio::spawn(async move {
             // A subscriber ends only when it is told to. Should it fail, the rank says so instead of looking exact for ever.

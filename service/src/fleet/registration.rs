@@ -4,6 +4,7 @@ use super::error::FleetError;
 use super::shared_log::LOG_ENDPOINT;
 use crate::ingest::socket::Endpoint;
 use crate::ingest::{RankEndpoint, WorkerSpec};
+use crate::smg::SmgEndpoint;
 use crate::wire::HashMode;
 use std::collections::BTreeMap;
 
@@ -107,6 +108,10 @@ impl Registration {
                 }
                 continue;
             }
+            if SmgEndpoint::is_meant(&endpoint.events) {
+                smg_address(endpoint, limits)?;
+                continue;
+            }
             address("worker.ranks.events_endpoint", &endpoint.events, limits)?;
             if let Some(replay) = &endpoint.replay {
                 address("worker.ranks.replay_endpoint", replay, limits)?;
@@ -132,6 +137,19 @@ fn text(field: &'static str, value: &str, limits: &FleetLimits) -> Result<(), Fl
         return Err(FleetError::Invalid { field, reason: "control characters are not allowed".into() });
     }
     Ok(())
+}
+
+/// The protocol has no replay beside its stream.
+fn smg_address(endpoint: &RankEndpoint, limits: &FleetLimits) -> Result<(), FleetError> {
+    let field = "worker.ranks.events_endpoint";
+    text(field, &endpoint.events, limits)?;
+    let parsed = endpoint.events.parse::<SmgEndpoint>();
+    parsed.map_err(|error| FleetError::Invalid { field, reason: error.to_string() })?;
+    if endpoint.replay.is_none() {
+        return Ok(());
+    }
+    let (field, reason) = ("worker.ranks.replay_endpoint", "a smg:// stream has no replay endpoint".into());
+    Err(FleetError::Invalid { field, reason })
 }
 
 fn address(field: &'static str, value: &str, limits: &FleetLimits) -> Result<(), FleetError> {
@@ -186,6 +204,8 @@ pub(crate) mod tests {
         other_engine.worker.engine = Engine::Vllm;
         let mut long_seed = pushed("w", "m", 4);
         long_seed.worker.hash_seed = Some("7".repeat(41));
+        let mut smg_with_replay = followed("smg://host:1");
+        smg_with_replay.worker.ranks[0].replay = Some("tcp://host:2".into());
         let cases = [
             (other_engine, "worker.hash_scheme"),
             (long_seed, "worker.hash_seed"),
@@ -203,6 +223,9 @@ pub(crate) mod tests {
             (followed("tcp://host"), "worker.ranks.events_endpoint"),
             (followed("http://host:1"), "worker.ranks.events_endpoint"),
             (followed(""), "worker.ranks.events_endpoint"),
+            (followed("smg://*:1"), "worker.ranks.events_endpoint"),
+            (followed("smg://host"), "worker.ranks.events_endpoint"),
+            (smg_with_replay, "worker.ranks.replay_endpoint"),
         ];
         for (registration, expected) in cases {
             match registration.check(&limits) {
@@ -210,7 +233,7 @@ pub(crate) mod tests {
                 other => panic!("{registration:?}: {other:?}"),
             }
         }
-        for events in ["tcp://[::1]:5557", "tcp://10.0.0.7:5557", "ipc:///run/kv"] {
+        for events in ["tcp://[::1]:5557", "tcp://10.0.0.7:5557", "ipc:///run/kv", "smg://pod:50051"] {
             assert_eq!(followed(events).check(&limits), Ok(()));
         }
     }

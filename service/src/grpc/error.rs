@@ -45,6 +45,12 @@ pub enum ServiceError {
     /// The service is about to end.
     #[error("the service is draining: go to another replica")]
     Draining,
+    /// The rank's payloads are not kept.
+    #[error("{rank} is not republished (relay.wire): its events are not streamed in other words than our own")]
+    NotRepublished {
+        /// The rank.
+        rank: String,
+    },
     /// The lookup was refused.
     #[error(transparent)]
     Lookup(#[from] LookupError),
@@ -95,6 +101,7 @@ impl ServiceError {
             Self::Busy { .. } | Self::CopiesFull { .. } => Code::ResourceExhausted,
             Self::CopyStalled { .. } => Code::DeadlineExceeded,
             Self::Draining => Code::Unavailable,
+            Self::NotRepublished { .. } => Code::FailedPrecondition,
             Self::Lookup(LookupError::TooLong { .. } | LookupError::Invalid { .. }) => Code::InvalidArgument,
             Self::Lookup(LookupError::Fleet(error)) | Self::Fleet(error) => fleet_code(error),
             Self::Subscribe(error) => subscribe_code(error),
@@ -164,6 +171,7 @@ mod tests {
             (ServiceError::Draining, Code::Unavailable),
             (ServiceError::CopiesFull { limit: 1 }, Code::ResourceExhausted),
             (ServiceError::CopyStalled { limit_ms: 1 }, Code::DeadlineExceeded),
+            (ServiceError::NotRepublished { rank: text() }, Code::FailedPrecondition),
             (LookupError::TooLong { field: "f", len: 2, setting: "s", limit: 1 }.into(), Code::InvalidArgument),
             (LookupError::Invalid { field: "f", reason: text() }.into(), Code::InvalidArgument),
             (LookupError::Fleet(FleetError::UnknownModel { model: text() }).into(), Code::NotFound),

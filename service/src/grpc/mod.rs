@@ -15,6 +15,7 @@ pub mod proto;
 mod push_wire;
 mod questions;
 mod relayed;
+mod smg_events;
 mod workers;
 
 pub use admission::Admission;
@@ -26,4 +27,5 @@ pub use peers::start_from_peers;
 pub(crate) use questions::push_batch;
 pub use questions::registration_from_proto;
 pub(crate) use relayed::relayed_batch;
+pub use smg_events::SmgApi;
 pub use workers::WorkerApi;

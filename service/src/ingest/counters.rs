@@ -1,5 +1,6 @@
 //! Counts by reason. The names are the labels that metrics and status pages show.
 
+use crate::ops::Applied;
 use std::collections::BTreeMap;
 
 /// Monotonic counts by reason; they stay at the largest number when they reach it. The reasons are fixed strings of this crate, so the set is bounded by the code.
@@ -19,6 +20,27 @@ impl Counters {
     /// Adds one.
     pub fn bump(&mut self, reason: &'static str) {
         self.add(reason, 1);
+    }
+
+    /// Adds what a batch did in the index.
+    pub fn add_applied(&mut self, did: &Applied) {
+        for (reason, count) in [
+            ("blocks_stored", did.stored),
+            ("block_copies", did.copies),
+            ("blocks_moved", did.moved),
+            ("orphans", did.orphans),
+            ("orphans_dropped", did.orphans_dropped),
+            ("orphans_attached", did.attached),
+            ("blocks_removed", did.removed),
+            ("block_copies_removed", did.copies_removed),
+            ("unknown_removals", did.unknown_removals),
+            ("unknown_adoptions", did.unknown_adoptions),
+            ("self_parent", did.self_parent),
+            ("limit_reached", did.limit_reached),
+            ("blocks_cleared", did.cleared),
+        ] {
+            self.add(reason, count);
+        }
     }
 
     /// The count of a reason; 0 if it never occurred.

@@ -202,23 +202,7 @@ impl Rank {
 
     /// Takes back what the index did with the batch of this sequence.
     pub fn applied(&mut self, sequence: Option<u64>, did: &Applied) {
-        for (reason, count) in [
-            ("blocks_stored", did.stored),
-            ("block_copies", did.copies),
-            ("blocks_moved", did.moved),
-            ("orphans", did.orphans),
-            ("orphans_dropped", did.orphans_dropped),
-            ("orphans_attached", did.attached),
-            ("blocks_removed", did.removed),
-            ("block_copies_removed", did.copies_removed),
-            ("unknown_removals", did.unknown_removals),
-            ("unknown_adoptions", did.unknown_adoptions),
-            ("self_parent", did.self_parent),
-            ("limit_reached", did.limit_reached),
-            ("blocks_cleared", did.cleared),
-        ] {
-            self.counters.add(reason, count);
-        }
+        self.counters.add_applied(did);
         if did.limit_reached > 0 {
             self.cursor.history_lost("a memory limit of the index was reached: the rank was emptied");
         } else if let Some(sequence) = sequence

@@ -19,7 +19,7 @@ mod wire_log;
 
 pub use history::{History, Place};
 pub use limits::{RelayFull, RelayLimits, RelayShared};
-pub use payloads::{Payloads, Read};
+pub use payloads::{Payloads, Read, Span};
 pub use rank::{RankRelay, RelayStatus, Start, SubscribeError};
 pub use relayed::{Life, Relayed};
 pub use subscription::{End, Item, Message, Part, Subscription};

@@ -17,12 +17,14 @@ pub struct Payloads {
     bytes: u64,
     batches_max: usize,
     bytes_max: u64,
+    /// Lives so far.
+    life: u64,
 }
 
 impl Payloads {
     /// None yet.
     pub fn new(batches_max: usize, bytes_max: u64) -> Self {
-        Self { batches: VecDeque::new(), first: 0, bytes: 0, batches_max, bytes_max }
+        Self { batches: VecDeque::new(), first: 0, bytes: 0, batches_max, bytes_max, life: 0 }
     }
 
     /// Adds a batch; older ones go out until the limits hold, perhaps the new one itself. A sequence that is not beyond all
@@ -43,6 +45,7 @@ impl Payloads {
         self.first += self.batches.len() as u64;
         self.batches.clear();
         self.bytes = 0;
+        self.life += 1;
     }
 
     /// Lets the oldest batch go; `false` if there is none.
@@ -64,6 +67,12 @@ impl Payloads {
         self.first + at as u64..self.end()
     }
 
+    /// What is kept.
+    pub fn span(&self) -> Span {
+        let ends = self.batches.front().zip(self.batches.back());
+        Span { first: self.first, sequences: ends.map(|(oldest, newest)| (oldest.0, newest.0)), life: self.life }
+    }
+
     /// The batch of a number and those after it, up to `to` and as many as fit into `bytes_max` together, at least one. What went
     /// out is left out: the first pair says how many that were.
     pub fn read(&self, from: u64, to: u64, bytes_max: usize, out: &mut Vec<(u64, Bytes)>) -> Read {
@@ -79,7 +88,7 @@ impl Payloads {
             out.push((*sequence, payload.clone()));
             next += 1;
         }
-        Read { next, missed: start - from }
+        Read { next, missed: start - from, life: self.life }
     }
 
     /// Batches that are here.
@@ -105,6 +114,19 @@ pub struct Read {
     pub next: u64,
     /// Batches that went out before they were read.
     pub missed: u64,
+    /// The life that what is kept belongs to: a number that rises.
+    pub life: u64,
+}
+
+/// What is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// Number of the oldest batch, or of the next one if there is none.
+    pub first: u64,
+    /// The oldest sequence and the newest.
+    pub sequences: Option<(u64, u64)>,
+    /// The life that they belong to.
+    pub life: u64,
 }
 
 #[cfg(test)]
@@ -131,18 +153,18 @@ mod tests {
         assert_eq!(payloads.from_sequence(0), 2..5);
         assert_eq!(payloads.from_sequence(4), 4..5, "what was lost is no hole: the next one stands in its place");
         assert_eq!(payloads.from_sequence(6), 5..5);
-        assert_eq!(read(&payloads, 1, 5, 1000), (vec![2, 3, 5], Read { next: 5, missed: 1 }));
-        assert_eq!(read(&payloads, 3, 4, 1000), (vec![3], Read { next: 4, missed: 0 }));
+        assert_eq!(read(&payloads, 1, 5, 1000), (vec![2, 3, 5], Read { next: 5, missed: 1, life: 0 }));
+        assert_eq!(read(&payloads, 3, 4, 1000), (vec![3], Read { next: 4, missed: 0, life: 0 }));
         payloads.push(6, &[6; 10]);
-        assert_eq!(read(&payloads, 5, u64::MAX, 1000), (vec![6], Read { next: 6, missed: 0 }));
-        assert_eq!(read(&payloads, 6, u64::MAX, 1000), (vec![], Read { next: 6, missed: 0 }));
+        assert_eq!(read(&payloads, 5, u64::MAX, 1000), (vec![6], Read { next: 6, missed: 0, life: 0 }));
+        assert_eq!(read(&payloads, 6, u64::MAX, 1000), (vec![], Read { next: 6, missed: 0, life: 0 }));
     }
 
     #[test]
     fn a_reading_ends_at_its_bytes_and_has_at_least_one() {
         let payloads = payloads(9, 0..5);
-        assert_eq!(read(&payloads, 0, 9, 25), (vec![0, 1], Read { next: 2, missed: 0 }));
-        assert_eq!(read(&payloads, 2, 9, 1), (vec![2], Read { next: 3, missed: 0 }));
+        assert_eq!(read(&payloads, 0, 9, 25), (vec![0, 1], Read { next: 2, missed: 0, life: 0 }));
+        assert_eq!(read(&payloads, 2, 9, 1), (vec![2], Read { next: 3, missed: 0, life: 0 }));
     }
 
     #[test]
@@ -150,9 +172,11 @@ mod tests {
         let mut payloads = payloads(9, [4, 5, 6]);
         payloads.push(5, &[5; 10]);
         assert_eq!((payloads.len(), payloads.end(), payloads.from_sequence(0)), (1, 4, 3..4));
-        assert_eq!(read(&payloads, 1, 9, 100), (vec![5], Read { next: 4, missed: 2 }));
+        assert_eq!(read(&payloads, 1, 9, 100), (vec![5], Read { next: 4, missed: 2, life: 1 }));
+        assert_eq!(payloads.span(), Span { first: 3, sequences: Some((5, 5)), life: 1 });
         payloads.restart();
         assert_eq!((payloads.len(), payloads.bytes(), payloads.from_sequence(0)), (0, 0, 4..4));
+        assert_eq!(payloads.span(), Span { first: 4, sequences: None, life: 2 });
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::ingest::Trust;
 use crate::lanes::{LaneError, RankLane};
 use crate::ops::{Applied, Op, OpBatch};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 /// Where a subscription begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,6 +116,11 @@ impl RankRelay {
     pub fn with_wire(mut self, wire: Option<Arc<WireLog>>) -> Self {
         self.wire = wire;
         self
+    }
+
+    /// A place among the subscribers of all ranks, for a stream of another protocol.
+    pub fn place(&self) -> Result<OwnedSemaphorePermit, RelayFull> {
+        self.shared.subscribe()
     }
 
     /// The payloads, where the rank is republished on the engines' wire.

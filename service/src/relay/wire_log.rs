@@ -1,7 +1,7 @@
 //! One rank's payloads for consumers of the engines' own wire: written by the rank's relay, read at any speed.
 
 use super::limits::RelayShared;
-use super::payloads::{Payloads, Read};
+use super::payloads::{Payloads, Read, Span};
 use bytes::Bytes;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -42,6 +42,10 @@ pub struct WireCounters {
     pub stalled: AtomicU64,
     /// Batches that this wire has no words for.
     pub unencodable: AtomicU64,
+    /// Batches that were sent to gateways of `SubscribeKvEvents`.
+    pub streamed: AtomicU64,
+    /// Batches that were left out there, since that protocol has no words for them.
+    pub unsayable: AtomicU64,
     /// Attempts to bind that the system refused.
     pub bind_failures: AtomicU64,
 }
@@ -53,7 +57,7 @@ impl WireCounters {
     }
 
     /// Every count with its reason.
-    pub fn all(&self) -> [(&'static str, u64); 10] {
+    pub fn all(&self) -> [(&'static str, u64); 12] {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         [
             ("sent", read(&self.sent)),
@@ -65,6 +69,8 @@ impl WireCounters {
             ("bad_handshakes", read(&self.bad_handshakes)),
             ("stalled", read(&self.stalled)),
             ("unencodable", read(&self.unencodable)),
+            ("streamed", read(&self.streamed)),
+            ("unsayable", read(&self.unsayable)),
             ("bind_failures", read(&self.bind_failures)),
         ]
     }
@@ -128,6 +134,8 @@ impl WireLog {
         let mut payloads = self.payloads();
         self.shared.take_bytes(payloads.bytes());
         payloads.restart();
+        drop(payloads);
+        self.changed.send_replace(());
     }
 
     /// Number of the next batch.
@@ -138,6 +146,11 @@ impl WireLog {
     /// Numbers of the batches from a sequence of this life on.
     pub fn from_sequence(&self, sequence: u64) -> Range<u64> {
         self.payloads().from_sequence(sequence)
+    }
+
+    /// What is kept now.
+    pub fn span(&self) -> Span {
+        self.payloads().span()
     }
 
     /// Batches from a number on, up to `to`, of about `bytes_max` together.

@@ -21,10 +21,12 @@ use crate::fleet::{Fleet, FleetError, SharedLog};
 use crate::grpc::proto::event_service_server::EventServiceServer;
 use crate::grpc::proto::index_service_server::IndexServiceServer;
 use crate::grpc::proto::worker_service_server::WorkerServiceServer;
-use crate::grpc::{Admission, EventApi, IndexApi, ServiceFacts, WorkerApi, proto, start_from_peers};
+use crate::grpc::{Admission, EventApi, IndexApi, ServiceFacts, SmgApi, WorkerApi, proto, start_from_peers};
 use crate::lanes::spawn_lanes;
 use crate::lookup::{LookupEngine, LookupTimes};
 use crate::replica::Progress;
+use crate::smg::proto::sglang_scheduler_server::SglangSchedulerServer;
+use crate::smg::proto::vllm_engine_server::VllmEngineServer;
 use crate::topology::{LookupPins, Tending, TendingSettings, log_placement, shard_reports};
 use facts::Facts;
 use health::Health;
@@ -224,6 +226,7 @@ fn serve_grpc(
     let index =
         IndexApi::new(parts.engine.clone(), fleet.clone(), parts.times.clone(), admission.clone(), limits, facts);
     let events = EventApi::new(fleet.clone(), admission.clone(), limits);
+    let smg = SmgApi::new(fleet.clone(), admission.clone(), limits, resolved.ingest.decode);
     let workers = WorkerApi::new(fleet, admission, limits);
     let message_bytes_max = limits.message_bytes_max;
     let mut router = Server::builder()
@@ -233,7 +236,9 @@ fn serve_grpc(
         .add_service(health)
         .add_service(IndexServiceServer::new(index).max_decoding_message_size(message_bytes_max))
         .add_service(EventServiceServer::new(events).max_decoding_message_size(message_bytes_max))
-        .add_service(WorkerServiceServer::new(workers).max_decoding_message_size(message_bytes_max));
+        .add_service(WorkerServiceServer::new(workers).max_decoding_message_size(message_bytes_max))
+        .add_service(VllmEngineServer::new(smg.clone()).max_decoding_message_size(message_bytes_max))
+        .add_service(SglangSchedulerServer::new(smg).max_decoding_message_size(message_bytes_max));
     if resolved.reflection {
         router = router.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
     }

@@ -96,7 +96,7 @@ impl Pulse {
         self.hang_up.notify_one();
     }
 
-    pub(super) async fn hung_up(&self) {
+    pub(crate) async fn hung_up(&self) {
         self.hang_up.notified().await;
     }
 
@@ -105,7 +105,7 @@ impl Pulse {
         self.turns.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_connected(&self, connected: bool) {
+    pub(crate) fn set_connected(&self, connected: bool) {
         if connected {
             // What was meant for the connection before is not meant for this one.
             let _ = self.hang_up.notified().now_or_never();
