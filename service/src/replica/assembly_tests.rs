@@ -3,7 +3,7 @@ use crate::ingest::{Engine, HashChoice, WorkerSpec};
 use crate::seed::Proof;
 use kvatlas_index::{ContentHash, EngineHash, StoreKind, Tier};
 
-fn identity(worker: &str, rank: u32) -> Identity {
+pub(in crate::replica) fn identity(worker: &str, rank: u32) -> Identity {
     let spec = WorkerSpec {
         id: worker.into(),
         model: "m".into(),

@@ -11,6 +11,8 @@ mod assembly;
 mod bootstrap;
 mod checksum;
 mod progress;
+#[cfg(test)]
+mod property;
 mod settings;
 
 pub use assembly::{Assembly, Misfit, Piece, Put, RankHead, Resume};

@@ -308,7 +308,18 @@ fn place_json(place: &proto::ThreadPlace) -> serde_json::Value {
 
 #[cfg(test)]
 mod tests {
-    use super::{hashes, proto};
+    use super::{copies_text, hashes, proto};
+
+    #[test]
+    fn a_start_from_other_replicas_is_one_line() {
+        let counters = vec![proto::Counter { reason: "ranks_offered".into(), count: 7 }];
+        let copies = proto::CopiesStatus { copies: 1, counters, ..proto::CopiesStatus::default() };
+        assert_eq!(copies_text(&copies), "1 copies, 7 ranks offered; pausing");
+        let asking = proto::CopiesStatus { asking: "http://h:1".into(), ..copies.clone() };
+        assert_eq!(copies_text(&asking), "1 copies, 7 ranks offered; asking http://h:1");
+        let over = proto::CopiesStatus { outcome: "complete".into(), ..copies };
+        assert_eq!(copies_text(&over), "1 copies, 7 ranks offered; over: complete");
+    }
 
     #[test]
     fn differing_hashes_are_marked() {
