@@ -1,10 +1,10 @@
 //! The task that appends one rank.
 
 use super::Shared;
+use super::entries::{kind, last_word, write};
 use super::server::Keys;
 use crate::fleet::{RankEntry, now_ms};
 use crate::ingest::Now;
-use crate::log::entry::{kind, last_word, write};
 use crate::log::{Appender, AppenderInput, AppenderOutput};
 use crate::relay::{End, Item, Life, Message, Start, SubscribeError, Subscription};
 use bytes::Bytes;

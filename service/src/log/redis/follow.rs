@@ -1,10 +1,10 @@
 //! The task that applies what is read of one rank.
 
 use super::Shared;
+use super::entries::{BATCH, Fields, KIND, UPPER_BOUND, read};
 use super::read::News;
 use crate::fleet::{LaneSink, now_ms};
 use crate::ingest::{Now, RankSink, SinkClosed, Trust};
-use crate::log::entry::{BATCH, Fields, KIND, UPPER_BOUND, read};
 use crate::log::{Reader, ReaderInput, ReaderOutput};
 use std::sync::Arc;
 use std::time::Duration;

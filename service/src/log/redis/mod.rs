@@ -1,6 +1,7 @@
 //! The log's client: connections to the server, and a task for each rank on either side.
 
 mod append;
+mod entries;
 mod follow;
 mod read;
 mod server;

@@ -1,9 +1,8 @@
 //! The server: one connection for everything that is asked at once, made anew when it fails, and the commands on it.
 
+use super::entries::{BATCH, KIND, UPPER_BOUND};
 use crate::config::LogSettings;
-use crate::log::EntryId;
-use crate::log::entry::{BATCH, KIND, UPPER_BOUND};
-use crate::log::{LogLimits, Outcome};
+use crate::log::{EntryId, LogLimits, Outcome};
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, RedisResult, Value, cmd, pipe};
