@@ -115,7 +115,7 @@ pub struct Stored<'a> {
     pub tokens: Tokens<'a>,
     /// Tokens (bigrams for a bigram tree) of a block; 0 for placeholders.
     pub block_size: u64,
-    /// vLLM's process-local adapter number. Deprecated there; never part of a namespace.
+    /// vLLM's process-local adapter number. Deprecated there; part of a namespace only where no name is said.
     pub lora_id: Option<i64>,
     /// Adapter name.
     pub lora_name: Option<&'a str>,
@@ -141,6 +141,13 @@ pub struct Stored<'a> {
     pub origin: Option<&'a str>,
     /// Whether block hashes cover tokens after the block (vLLM 0.33, speculative drafting).
     pub has_lookahead: bool,
+}
+
+impl Stored<'_> {
+    /// Whether an adapter is said by its number only, as vLLM did before 0.14. Adapters are numbered from 1.
+    pub fn has_unnamed_adapter(&self) -> bool {
+        self.lora_id.is_some_and(|id| id != 0) && self.lora_name.is_none_or(str::is_empty)
+    }
 }
 
 /// `BlockRemoved`.

@@ -342,7 +342,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Deprecated and process-local: no answer depends on it.
+    /// Deprecated and process-local: it only keeps an adapter apart whose name the engine does not say.
     #[inline]
     fn lora_id(self, at: &mut Cursor<'_>) -> Result<Option<i64>, EventError> {
         if self.nil(at)? {

@@ -7,6 +7,9 @@
 //! Definition. No LoRA name and no salt: 0. Otherwise XXH3-64, seed 1337, over `P(lora) || P(salt)`, where `P` of an absent
 //! text is the byte 0, and of any other the byte 1, its length in bytes as little-endian `u64`, and its UTF-8 bytes. An
 //! empty text counts as absent. A value of 0 becomes 1.
+//!
+//! vLLM before 0.14 says of an adapter only its process-local number. What was computed with one is not the base model's, and no
+//! request can name it: in place of `P(lora)` stand the byte 2 and the number as little-endian `i64`.
 
 use super::event::Stored;
 use super::extras::Extra;
@@ -27,11 +30,27 @@ impl Namespace {
         if lora.is_none() && salt.is_none() {
             return Self::NONE;
         }
-        let mut hasher = Xxh3Builder::new().with_seed(super::content::CONTENT_SEED).build();
+        let mut hasher = hasher();
         prefixed(&mut hasher, lora);
+        Self::salted(hasher, salt)
+    }
+
+    /// The namespace of an adapter of which only the number is known. Nobody's question is in it.
+    fn unnamed(lora_id: i64, cache_salt: Option<&str>) -> Self {
+        let mut hasher = hasher();
+        hasher.update(&[2]);
+        hasher.update(&lora_id.to_le_bytes());
+        Self::salted(hasher, cache_salt.filter(|s| !s.is_empty()))
+    }
+
+    fn salted(mut hasher: Xxh3, salt: Option<&str>) -> Self {
         prefixed(&mut hasher, salt);
         Namespace(hasher.digest().max(1))
     }
+}
+
+fn hasher() -> Xxh3 {
+    Xxh3Builder::new().with_seed(super::content::CONTENT_SEED).build()
 }
 
 fn prefixed(hasher: &mut Xxh3, text: Option<&str>) {
@@ -49,7 +68,7 @@ fn prefixed(hasher: &mut Xxh3, text: Option<&str>) {
 /// keys. Of a store with a parent only the LoRA name is sure to be there; its content path has the rest.
 pub fn store_namespace(stored: &Stored<'_>) -> Namespace {
     if stored.extra_keys.all_nil() {
-        return Namespace::new(stored.lora_name, stored.cache_salt);
+        return of_store(stored, stored.lora_name, stored.cache_salt);
     }
     let (mut lora, mut salt) = (stored.lora_name, stored.cache_salt);
     let first_block = stored.parent.is_none();
@@ -62,7 +81,15 @@ pub fn store_namespace(stored: &Stored<'_>) -> Namespace {
             }
         }
     }
-    Namespace::new(lora, salt)
+    of_store(stored, lora, salt)
+}
+
+/// A name says more than the number.
+fn of_store(stored: &Stored<'_>, lora: Option<&str>, salt: Option<&str>) -> Namespace {
+    match stored.lora_id {
+        Some(id) if lora.is_none_or(str::is_empty) && stored.has_unnamed_adapter() => Namespace::unnamed(id, salt),
+        _ => Namespace::new(lora, salt),
+    }
 }
 
 #[cfg(test)]
@@ -80,5 +107,24 @@ mod tests {
             }
         }
         assert_eq!(Namespace::new(Some(""), None), Namespace::NONE);
+    }
+
+    /// vLLM 0.11: blocks of adapter 3 were credited to prompts of the base model.
+    #[test]
+    fn blocks_of_an_adapter_without_a_name_are_nobodys() {
+        let of = |lora_id, lora_name, cache_salt| {
+            store_namespace(&Stored { lora_id, lora_name, cache_salt, ..Stored::default() })
+        };
+        let unnamed = [of(Some(3), None, None), of(Some(4), Some(""), None), of(Some(3), None, Some("s"))];
+        for (i, namespace) in unnamed.iter().enumerate() {
+            assert!(!unnamed[..i].contains(namespace), "{i}");
+            for lora in [None, Some("3"), Some("4")] {
+                for salt in [None, Some("s")] {
+                    assert_ne!(*namespace, Namespace::new(lora, salt), "{i} {lora:?} {salt:?}");
+                }
+            }
+        }
+        assert_eq!(of(Some(3), Some("a"), None), Namespace::new(Some("a"), None));
+        assert_eq!(of(Some(0), None, None), Namespace::NONE);
     }
 }

@@ -65,7 +65,8 @@ pub enum Unverifiable {
     /// A random seed.
     #[error("the engine's hash seed is not known")]
     SeedUnknown,
-    /// SGLang maps names with a key that is not on the wire (LoRA load ids; any extra key in the dynamo format).
+    /// The wire does not say what went into the hash: SGLang's LoRA load ids, and any extra key in its dynamo format; the name of an
+    /// adapter before vLLM 0.14.
     #[error("the engine's namespace key is not known")]
     NamespaceUnknown,
     /// The hash covers tokens after the block.
@@ -166,6 +167,8 @@ impl Verifier {
             } else if let Some(name) = stored.lora_name {
                 // Versions without extra keys on the wire, which had no path in the hash either.
                 extras.push(HashExtra::Lora { name, path: None });
+            } else if stored.has_unnamed_adapter() {
+                return Err(Unverifiable::NamespaceUnknown);
             }
             let digest = scheme.block(&parent, &self.words, &extras, &mut self.buffer)?;
             let same = match hash {
