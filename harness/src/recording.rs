@@ -127,6 +127,9 @@ impl Recording {
     fn take(&mut self, record: Record, lives: &mut BTreeMap<u8, u32>) -> Result<(), &'static str> {
         let publisher = record.publisher;
         let incarnation = *lives.entry(publisher).or_insert(0);
+        if usize::from(publisher) >= self.publishers() && !matches!(record.kind, Kind::Marker) {
+            return Err("a publisher of which the truth says nothing");
+        }
         match record.kind {
             Kind::Marker => {
                 let json = record.frames.first().ok_or("a marker without a frame")?;

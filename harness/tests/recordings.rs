@@ -41,6 +41,22 @@ fn load(name: &str) -> Recording {
     Recording::load(&folder.join(name).with_extension("kvrec")).expect("a recording of the corpus can be read")
 }
 
+/// A broken copy of a recording must be refused when it is read: the player takes its publishers for granted.
+#[test]
+fn a_record_of_a_publisher_without_truth_is_refused() {
+    let corpus = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../corpora/recordings");
+    let folder = tempfile::tempdir().expect("a folder for the copy");
+    let copy = folder.path().join("vllm-chat.kvrec");
+    std::fs::copy(corpus.join("vllm-chat.json"), copy.with_extension("json")).expect("the truth is copied");
+    let mut bytes = std::fs::read(corpus.join("vllm-chat.kvrec")).expect("the recording is read");
+    // The magic, then a live message of publisher 1: the truth knows publisher 0 only.
+    let stray = [&[0, 1, 3][..], &[0; 8], &[0; 4], &[0, 0, 0, 8], &[0; 8], &[0; 4]].concat();
+    bytes.splice(8..8, stray);
+    std::fs::write(&copy, bytes).expect("the copy is written");
+    let refused = Recording::load(&copy).expect_err("publisher 1 has no truth").to_string();
+    assert!(refused.contains("record 0: a publisher of which the truth says nothing"), "{refused}");
+}
+
 fn check(report: &Report, checkpoints: u64, probes: u64, over: &[(Rule, u64)]) {
     assert!(report.is_exact(), "{report}");
     assert_eq!((report.checkpoints_equal, report.probes_equal), (checkpoints, probes), "{report}");

@@ -9,7 +9,7 @@ use common::*;
 use kvatlas_service::grpc::proto::event_service_client::EventServiceClient;
 use kvatlas_service::grpc::proto::{self};
 use served::{KVATLAS, serve};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::{Child, Command};
 
 fn client(endpoint: &str, args: &[&str]) -> (bool, String, String) {
@@ -65,6 +65,28 @@ async fn lookups_from_another_process_and_a_clean_end_by_sigterm() {
     assert_eq!(served.child.wait().unwrap().code(), Some(0));
     let (ok, _, err) = client(&served.grpc, &["status"]);
     assert!(!ok && err.contains("cannot reach"), "{err}");
+}
+
+/// Somebody else's port: it takes connections and says nothing, or says something else.
+#[test]
+fn an_endpoint_that_is_no_service_is_said_in_time() {
+    let foreign = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = foreign.local_addr().unwrap().to_string();
+    for command in [&["events", "w"][..], &["status"], &["workers"]] {
+        let (ok, _, err) = client(&endpoint, &[command, &["--timeout", "0.2"]].concat());
+        assert!(!ok && err.contains("answer"), "{command:?}: {err}");
+    }
+    std::thread::spawn(move || {
+        for connection in foreign.incoming() {
+            connection.unwrap().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").ok();
+        }
+    });
+    let (ok, _, err) = client(&endpoint, &["status"]);
+    assert!(!ok && err.contains("no answer that can be understood"), "{err}");
+    let (ok, _, err) = client(&endpoint, &["status", "--timeout", "nan"]);
+    assert!(!ok && err.contains("--timeout"), "{err}");
+    let (ok, _, err) = client("", &["status"]);
+    assert!(!ok && err.contains("--endpoint"), "{err}");
 }
 
 #[test]

@@ -103,6 +103,14 @@ async fn registrations_that_do_not_fit_are_refused() {
     running.shutdown().await;
 }
 
+/// A store whose names were forgotten.
+fn without_names(mut event: proto::Event) -> proto::Event {
+    if let Some(proto::event::Event::Stored(stored)) = &mut event.event {
+        stored.engine_hashes.clear();
+    }
+    event
+}
+
 #[tokio::test]
 async fn malformed_batches_end_their_stream_and_nothing_of_them_is_applied() {
     let mut raw = small();
@@ -116,6 +124,7 @@ async fn malformed_batches_end_their_stream_and_nothing_of_them_is_applied() {
         (batch("w", 0, vec![cleared(); 2]), Code::InvalidArgument, "limits.events_per_batch_max"),
         (batch("w", 0, vec![stored(None, 1, tokens(5))]), Code::InvalidArgument, "limits.event_blocks_max"),
         (batch("w", 0, vec![stored(None, 1, vec![1, 2, 3, 4, 5])]), Code::InvalidArgument, "token_ids"),
+        (batch("w", 0, vec![without_names(stored(None, 1, tokens(1)))]), Code::InvalidArgument, "0 blocks"),
         (batch("w", 0, vec![proto::Event { event: None }]), Code::InvalidArgument, "events.event"),
         (batch("w", 0, vec![stored(None, 1, vec![1 << 30; 2000])]), Code::OutOfRange, "too large"),
     ];

@@ -3,7 +3,7 @@
 use super::campaign::{Campaign, Listener, Plan};
 use super::child::{ChildError, Children};
 use super::churn::{self, ChurnError};
-use super::corpus::{CorpusArguments, CorpusError, CorpusFacts};
+use super::corpus::{CorpusArguments, CorpusError, CorpusFacts, in_range};
 use super::exact;
 use super::layout::{Layout, LayoutError};
 use super::memory;
@@ -126,6 +126,7 @@ pub enum LadderError {
 
 /// Runs the ladder. `false` if an answer is wrong where none may be.
 pub fn run(mut arguments: LadderArguments) -> Result<bool, LadderError> {
+    arguments.check()?;
     if arguments.indexer.is_empty() {
         arguments.indexer = Choice::defaults();
     }
@@ -148,6 +149,16 @@ const QUICK_S: f64 = 120.0;
 const QUICK_BLOCK_OPS: f64 = 16.0;
 
 impl LadderArguments {
+    /// Refuses numbers that nothing can be measured with, before the corpus is made.
+    fn check(&self) -> Result<(), CorpusError> {
+        if let Some(minutes) = self.minutes {
+            in_range("minutes", minutes, 0.0, 1e6)?;
+        }
+        self.loads.iter().try_for_each(|&load| in_range("loads", load, 0.0001, 100.0).map(drop))?;
+        in_range("hours", self.hours, 0.001, 100_000.0)?;
+        Ok(())
+    }
+
     fn plan(&self, layout: Layout) -> Plan {
         let quick = |quick: usize, usual: usize| if self.quick { quick } else { usual };
         let trials = self.trials.unwrap_or(quick(3, 20)).max(1);
@@ -222,7 +233,7 @@ fn churned(arguments: &LadderArguments) -> Result<bool, LadderError> {
     let mut results = Vec::new();
     for &indexer in &arguments.indexer {
         let bar = share_bar(&format!("churn of {}", indexer.name()));
-        let hours = arguments.hours.clamp(0.001, 100_000.0);
+        let hours = arguments.hours;
         let result = churn::run(indexer, arguments.form, &arguments.corpus, hours, arguments.samples, |hour| {
             bar.set_position((hour / hours * 1000.0) as u64);
         })?;
@@ -316,5 +327,28 @@ impl Listener for Bars {
         let bar = self.0.borrow();
         bar.set_message(words.to_owned());
         bar.inc(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        ladder: LadderArguments,
+    }
+
+    #[test]
+    fn numbers_that_nothing_can_be_measured_with_are_refused() {
+        let flags = ["--minutes=nan", "--minutes=-1", "--loads=0.5,nan", "--loads=0", "--hours=0", "--requests=0"];
+        for flag in flags {
+            let line = Line::try_parse_from(["ladder", "--mode", "exact", flag]).unwrap_or_else(|e| panic!("{e}"));
+            let refused = run(line.ladder).map_err(|error| error.to_string());
+            let name = flag.split_once('=').map_or(flag, |(name, _)| name);
+            assert!(refused.as_ref().is_err_and(|reason| reason.starts_with(name)), "{flag}: {refused:?}");
+        }
     }
 }

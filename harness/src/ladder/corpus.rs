@@ -103,7 +103,7 @@ pub enum CorpusError {
     /// A tape has a limit.
     #[error(transparent)]
     Full(#[from] TapeFull),
-    /// A share is none.
+    /// A number is outside its range.
     #[error("--{field} is {value}, but must be {min} to {max}")]
     OutOfRange {
         /// The flag.
@@ -152,15 +152,19 @@ impl CorpusFacts {
     }
 }
 
+/// Most requests of a generated schedule: they are all in memory.
+const REQUESTS_MAX: f64 = 10_000_000.0;
+
+/// The value of a flag, if it is in its range; a NaN is in none.
+pub(super) fn in_range(field: &'static str, value: f64, min: f64, max: f64) -> Result<f64, CorpusError> {
+    if (min..=max).contains(&value) { Ok(value) } else { Err(CorpusError::OutOfRange { field, value, min, max }) }
+}
+
 impl CorpusArguments {
     /// The parameters of the stream.
     pub fn parameters(&self) -> Result<Parameters, CorpusError> {
-        let range = |field, value: f64, min, max| {
-            let inside = (min..=max).contains(&value);
-            if inside { Ok(value) } else { Err(CorpusError::OutOfRange { field, value, min, max }) }
-        };
-        let random_evictions = range("random-evictions", self.random_evictions, 0.0, 1.0)?;
-        range("block-ops", self.block_ops, 0.001, 4000.0)?;
+        let random_evictions = in_range("random-evictions", self.random_evictions, 0.0, 1.0)?;
+        in_range("block-ops", self.block_ops, 0.001, 4000.0)?;
         let sharing = match self.sharing {
             SharingArgument::High => Sharing::High,
             SharingArgument::Standard => Sharing::Standard,
@@ -194,6 +198,7 @@ impl CorpusArguments {
                 Ok((Trace::read(std::io::BufReader::new(file))?, name))
             }
             None => {
+                in_range("requests", self.requests as f64, 1.0, REQUESTS_MAX)?;
                 let synthetic = Synthetic { requests: self.requests, seed: self.seed, ..Synthetic::default() };
                 Ok((Trace::synthetic(&synthetic), format!("generated, {} requests, seed {}", self.requests, self.seed)))
             }

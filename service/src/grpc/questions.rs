@@ -126,7 +126,17 @@ fn stored_op(
     let kind = if announced_again { StoreKind::Announce } else { StoreKind::Copy };
     let namespace = stored.namespace.map(namespace).transpose()?.unwrap_or_default();
     if names.is_empty() {
-        return Ok(None);
+        return match stored.content {
+            Some(Content::TokenIds(tokens)) if !tokens.ids.is_empty() => {
+                let reason = format!("{} tokens for 0 blocks", tokens.ids.len());
+                Err(ServiceError::invalid("events.stored.token_ids", reason))
+            }
+            Some(Content::ContentHashes(hashes)) if !hashes.hashes.is_empty() => {
+                let reason = format!("{} content hashes for 0 blocks", hashes.hashes.len());
+                Err(ServiceError::invalid("events.stored.content_hashes", reason))
+            }
+            _ => Ok(None),
+        };
     }
     let contents = match stored.content {
         None => return Ok(Some(Op::Adopt { tier, names })),

@@ -39,11 +39,25 @@ impl ClientArgs {
         self.connect(false).await
     }
 
+    /// The answer of a call that opens a stream: it has to come in time, the stream may take as long as it likes.
+    pub(crate) async fn opened<T>(&self, call: impl Future<Output = Result<T, Status>>) -> Result<T, Box<dyn Error>> {
+        match tokio::time::timeout(self.timeout()?, call).await {
+            Ok(answer) => answer.map_err(refused),
+            Err(_) => Err(format!("{} does not answer", self.endpoint).into()),
+        }
+    }
+
+    fn timeout(&self) -> Result<Duration, String> {
+        Duration::try_from_secs_f64(self.timeout).map_err(|error| format!("--timeout {}: {error}", self.timeout))
+    }
+
     async fn connect(&self, limited: bool) -> Result<Channel, Box<dyn Error>> {
-        let timeout = Duration::try_from_secs_f64(self.timeout)?;
+        let timeout = self.timeout()?;
         let address =
             if self.endpoint.contains("://") { self.endpoint.clone() } else { format!("http://{}", self.endpoint) };
-        let endpoint = Endpoint::from_shared(address)?.connect_timeout(timeout);
+        let endpoint =
+            Endpoint::from_shared(address).map_err(|error| format!("--endpoint {:?}: {error}", self.endpoint))?;
+        let endpoint = endpoint.connect_timeout(timeout);
         let endpoint = if limited { endpoint.timeout(timeout) } else { endpoint };
         let mut refusals = 0;
         loop {
@@ -66,8 +80,11 @@ fn root_cause(error: &dyn Error) -> String {
     cause.to_string()
 }
 
-/// A status as one line.
+/// A status as one line. One with a cause was made on this side: the service said nothing.
 pub(crate) fn refused(status: Status) -> Box<dyn Error> {
+    if let Some(cause) = status.source() {
+        return format!("no answer that can be understood from the service: {}", root_cause(cause)).into();
+    }
     format!("{:?}: {}", status.code(), status.message()).into()
 }
 

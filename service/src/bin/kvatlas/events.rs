@@ -33,7 +33,7 @@ pub(crate) async fn events(args: EventsArgs) -> Result<(), Box<dyn Error>> {
     let mut client = EventServiceClient::new(args.client.stream_channel().await?);
     let request =
         proto::SubscribeRequest { worker: args.worker, rank: args.rank, from_sequence: args.from, life: args.life };
-    let mut stream = client.subscribe(request).await.map_err(refused)?.into_inner();
+    let mut stream = args.client.opened(client.subscribe(request)).await?.into_inner();
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 {
         let Some(message) = stream.message().await.map_err(refused)? else { break };

@@ -30,7 +30,7 @@ pub(crate) struct ServeArgs {
     /// How shards and memory nodes go together [default: auto].
     #[arg(long, value_enum)]
     numa: Option<RawNuma>,
-    /// Which pages the index asks for [default: off].
+    /// Which pages the index asks for [default: collapse].
     #[arg(long, value_enum)]
     huge_pages: Option<RawHugePages>,
     /// Another replica's gRPC address, asked at the start for what it holds; may be given several times.
