@@ -90,6 +90,19 @@ fn an_endpoint_that_is_no_service_is_said_in_time() {
 }
 
 #[test]
+fn a_republished_rank_says_where() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kvatlas.toml");
+    std::fs::write(&file, "[[relay.wire]]\nworker = \"w\"\n").unwrap();
+    let served = serve(&["--config", file.to_str().unwrap(), "--worker", "id=w,model=tiny,block_size=4"]);
+    let workers = json(&served.grpc, &["workers"]);
+    let rank = &workers["workers"][0]["ranks"][0];
+    for key in ["wire_events_endpoint", "wire_replay_endpoint"] {
+        assert!(rank[key].as_str().unwrap().starts_with("tcp://127.0.0.1:"), "{rank}");
+    }
+}
+
+#[test]
 fn an_interrupt_ends_it_as_well() {
     let mut served = serve(&[]);
     signal(&served.child, "INT");

@@ -102,6 +102,7 @@ fn worker_json(worker: &proto::WorkerStatus) -> serde_json::Value {
             "incarnation": rank.incarnation, "cursor": rank.cursor, "connected": rank.connected,
             "last_event_age_ms": rank.last_event_age_ms, "counters": counters, "lane": rank.lane,
             "events_endpoint": endpoint.events_endpoint, "replay_endpoint": endpoint.replay_endpoint,
+            "wire_events_endpoint": rank.wire_events_endpoint, "wire_replay_endpoint": rank.wire_replay_endpoint,
         })
     });
     json!({
