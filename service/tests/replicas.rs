@@ -510,7 +510,7 @@ async fn a_seed_for_another_registration_is_refused() {
     let peer = FakePeer::start(move |_, _| send(&parts)).await;
     let worker = format!("{},hash_seed=7", traffic.worker(WORKER));
     let mut raw = replica(&[worker], std::slice::from_ref(&peer.at));
-    raw.replicas.deadline_ms = 500;
+    raw.replicas.deadline_ms = 3_000;
     let fresh = run(raw).await;
     let wanted = |status: &RankStatus| count(status, "seed_refused_registration") > 0 && status.trust == Trust::Partial;
     let refused = until(&fresh, WORKER, wanted).await;
