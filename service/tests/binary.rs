@@ -8,9 +8,9 @@ mod served;
 use common::*;
 use kvatlas_service::grpc::proto::event_service_client::EventServiceClient;
 use kvatlas_service::grpc::proto::{self};
-use served::{KVATLAS, serve};
+use served::{KVATLAS, serve, signal};
 use std::io::{Read, Write};
-use std::process::{Child, Command};
+use std::process::Command;
 
 fn client(endpoint: &str, args: &[&str]) -> (bool, String, String) {
     let output = Command::new(KVATLAS).args(args).args(["--endpoint", endpoint]).output().unwrap();
@@ -22,12 +22,6 @@ fn json(endpoint: &str, args: &[&str]) -> serde_json::Value {
     let (ok, out, err) = client(endpoint, &[args, &["--json"]].concat());
     assert!(ok, "{err}");
     serde_json::from_str(&out).unwrap()
-}
-
-/// Sends a signal by `kill`, since that needs no unsafe code.
-fn signal(child: &Child, name: &str) {
-    let sent = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
 }
 
 #[tokio::test]

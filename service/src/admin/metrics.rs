@@ -1,6 +1,6 @@
 //! The metrics, collected at scrape.
 
-use crate::fleet::{Fleet, FleetView, Veto, now_ms};
+use crate::fleet::{Fleet, FleetView, StateKeeper, Veto, now_ms};
 use crate::grpc::{Admission, ServiceFacts};
 use crate::ingest::Trust;
 use crate::lanes::LaneCounters;
@@ -26,6 +26,8 @@ pub struct MetricSources {
     pub times: Arc<LookupTimes>,
     /// Refused lookups.
     pub admission: Admission,
+    /// The state file.
+    pub keeper: Arc<StateKeeper>,
     /// Readiness.
     pub facts: Arc<dyn ServiceFacts>,
 }
@@ -68,6 +70,7 @@ impl Collector for MetricSources {
         self.encode_wire(&mut out)?;
         self.encode_vetoes(&mut out)?;
         self.encode_log(&mut out)?;
+        self.encode_state(&mut out)?;
         encode_ranks(&self.fleet.view(), &mut out)
     }
 }
@@ -193,6 +196,13 @@ impl MetricSources {
         out.gauge("log_ranks_reading", "Ranks that are read from the shared log", status.reading)?;
         let counts = status.counters.iter().map(|(reason, count)| ([("reason", *reason)], *count));
         out.counters("log_events", "What happened with the shared log, by reason", counts)
+    }
+
+    fn encode_state(&self, out: &mut Series<'_, '_>) -> fmt::Result {
+        let left = self.keeper.seeds_left() as u64;
+        out.gauge("state_seeds_left", "States of the last run that no rank has been offered yet", left)?;
+        let counts = self.keeper.counters().all().into_iter().map(|(reason, count)| ([("reason", reason)], count));
+        out.counters("state_events", "State files, and ranks written to them or left out, by reason", counts)
     }
 
     fn encode_vetoes(&self, out: &mut Series<'_, '_>) -> fmt::Result {

@@ -1,12 +1,13 @@
-//! The three paths.
+//! The paths.
 
 use super::metrics::Metrics;
+use crate::fleet::{KeepError, StateKeeper};
 use crate::grpc::{ServiceFacts, Waiting};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use std::sync::Arc;
 
 /// Ranks that `/readyz` names.
@@ -17,6 +18,8 @@ const RANKS_SHOWN_MAX: usize = 32;
 pub struct AdminState {
     /// The metrics.
     pub metrics: Arc<Metrics>,
+    /// The state file.
+    pub keeper: Arc<StateKeeper>,
     /// What the service knows about itself.
     pub facts: Arc<dyn ServiceFacts>,
 }
@@ -27,6 +30,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/metrics", get(metrics))
         .route("/livez", get(|| async { "live\n" }))
         .route("/readyz", get(readyz))
+        .route("/state", post(save_state))
         .with_state(state)
 }
 
@@ -46,6 +50,18 @@ async fn readyz(State(state): State<AdminState>) -> Response {
         return (StatusCode::SERVICE_UNAVAILABLE, waiting(&state.facts.waiting_for())).into_response();
     }
     "ready\n".into_response()
+}
+
+/// Writes the state file now.
+async fn save_state(State(state): State<AdminState>) -> Response {
+    // A task of its own: a caller that hangs up does not leave the write half done.
+    let keeper = state.keeper.clone();
+    let saved = tokio::spawn(async move { keeper.save().await }).await.unwrap_or(Err(KeepError::Failed));
+    match saved {
+        Ok(written) => format!("{} ranks, {} bytes\n", written.ranks, written.bytes).into_response(),
+        Err(error @ KeepError::Off) => (StatusCode::NOT_FOUND, format!("{error}\n")).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
 }
 
 /// What is waited for, a line each.

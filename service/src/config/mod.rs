@@ -11,6 +11,7 @@ mod raw;
 mod relay;
 mod replicas;
 mod resolve;
+mod state;
 mod wire;
 mod worker;
 
@@ -20,5 +21,6 @@ pub use raw::{ConfigError, Flags, Raw, RawHugePages, RawNuma};
 pub use relay::RawRelay;
 pub use replicas::RawReplicas;
 pub use resolve::Resolved;
+pub use state::RawState;
 pub use wire::RawWire;
 pub use worker::RawWorker;

@@ -4,6 +4,7 @@ use super::liveness::RawLiveness;
 use super::log::RawLog;
 use super::relay::RawRelay;
 use super::replicas::RawReplicas;
+use super::state::RawState;
 use super::worker::RawWorker;
 use crate::fleet::FleetLimits;
 use crate::grpc::GrpcLimits;
@@ -53,6 +54,8 @@ pub struct Flags {
     pub huge_pages: Option<RawHugePages>,
     /// More of `replicas.peers`.
     pub peers: Vec<String>,
+    /// `state.file`.
+    pub state_file: Option<String>,
     /// More workers, as `id=..,model=..,block_size=16,events=tcp://..`.
     pub workers: Vec<String>,
 }
@@ -87,6 +90,8 @@ pub struct Raw {
     pub replicas: RawReplicas,
     /// The shared log.
     pub shared_log: RawLog,
+    /// What is kept from one run to the next.
+    pub state: RawState,
     /// Static workers. Left out of a printed configuration when there are none, so that `[[workers]]` can be added to it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<RawWorker>,
@@ -411,6 +416,9 @@ impl Raw {
         raw.index.numa = flags.numa.unwrap_or(raw.index.numa);
         raw.index.huge_pages = flags.huge_pages.unwrap_or(raw.index.huge_pages);
         raw.replicas.peers.extend(flags.peers.iter().cloned());
+        if let Some(file) = &flags.state_file {
+            raw.state.file.clone_from(file);
+        }
         for worker in &flags.workers {
             raw.workers.push(RawWorker::from_flag(worker)?);
         }

@@ -3,7 +3,7 @@
 use super::limit::{at_least, at_least_1, at_most, millis};
 use super::log::LogSettings;
 use super::raw::{ConfigError, Raw, RawHugePages, RawIngest, RawNuma};
-use crate::fleet::{FleetLimits, LivenessLimits, Registration};
+use crate::fleet::{FleetLimits, LivenessLimits, Registration, StateSettings};
 use crate::grpc::GrpcLimits;
 use crate::ingest::IngestLimits;
 use crate::lanes::LaneSettings;
@@ -67,6 +67,8 @@ pub struct Resolved {
     pub replicas: ReplicaSettings,
     /// The shared log, if there is one.
     pub shared_log: Option<LogSettings>,
+    /// What is kept from one run to the next.
+    pub state: StateSettings,
     /// Static workers.
     pub workers: Vec<Registration>,
 }
@@ -134,6 +136,7 @@ impl Resolved {
             liveness: raw.liveness.resolve()?,
             replicas: raw.replicas.resolve()?,
             shared_log: raw.shared_log.resolve()?,
+            state: raw.state.resolve()?,
             workers,
         })
     }

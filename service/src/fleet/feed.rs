@@ -1,5 +1,6 @@
 //! The subscribers of one worker: one task for each rank that follows an engine's publisher.
 
+use super::keeper;
 use super::registration::Registration;
 use super::registry::FleetEvents;
 use super::shared_log::{LOG_ENDPOINT, SharedLog};
@@ -7,24 +8,29 @@ use super::view::RankEntry;
 use crate::ingest::{IngestLimits, Pulse, RankSink, RankStatus, SinkClosed, Trust, follow_rank};
 use crate::lanes::LaneError;
 use crate::ops::{Applied, Op, OpBatch};
-use crate::seed::SeedCall;
+use crate::seed::{SeedCall, SeedStock};
 use crate::smg::{SmgEndpoint, follow_smg};
 use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-/// Follows every rank of a worker that has a publisher, until `stop` is cancelled or the rank is closed.
-pub(super) fn follow(
-    registration: &Registration,
-    ranks: &[Arc<RankEntry>],
-    limits: &IngestLimits,
-    events: &FleetEvents,
-    snapshot_room: &Arc<Semaphore>,
-    log: Option<&Arc<dyn SharedLog>>,
-    stop: &CancellationToken,
-) {
+/// What the ranks of all workers share.
+pub(super) struct Shared {
+    pub(super) limits: IngestLimits,
+    pub(super) events: FleetEvents,
+    /// Room for states that are fetched from engines at once.
+    pub(super) snapshot_room: Arc<Semaphore>,
+    pub(super) seed_stock: Arc<SeedStock>,
+    /// The log that ranks are read from, where there is one.
+    pub(super) log: Option<Arc<dyn SharedLog>>,
+}
+
+/// Follows every rank of a worker that has a publisher, until `stop` is cancelled or the rank is closed. A rank that has a seed
+/// begins with it.
+pub(super) fn follow(registration: &Registration, ranks: &[Arc<RankEntry>], shared: &Shared, stop: &CancellationToken) {
     for endpoint in &registration.worker.ranks {
         let Some(rank) = ranks.iter().find(|r| r.rank == endpoint.rank) else { continue };
+        let Shared { limits, events, snapshot_room, seed_stock, log } = shared;
         let sink = LaneSink { rank: rank.clone(), events: events.clone(), snapshot_room: snapshot_room.clone() };
         if endpoint.events == LOG_ENDPOINT {
             // What a log says has no payloads that would prove a seed.
@@ -35,14 +41,14 @@ pub(super) fn follow(
             continue;
         }
         let (spec, endpoint, limits, stop) = (registration.worker.clone(), endpoint.clone(), *limits, stop.clone());
+        let (stock, seeded) = (seed_stock.clone(), rank.clone());
         let task = tokio::spawn(async move {
-            match endpoint.events.parse::<SmgEndpoint>() {
-                Ok(servicer) => {
-                    follow_smg(&spec, endpoint.rank, &servicer, &limits, sink, stop).await;
-                    Ok(())
-                }
-                Err(_none) => follow_rank(&spec, &endpoint, &limits, sink, stop).await,
+            if let Ok(servicer) = endpoint.events.parse::<SmgEndpoint>() {
+                follow_smg(&spec, endpoint.rank, &servicer, &limits, sink, stop).await;
+                return Ok(());
             }
+            keeper::first_seed(&stock, &seeded).await;
+            follow_rank(&spec, &endpoint, &limits, sink, stop).await
         });
         let (rank, events) = (rank.clone(), events.clone());
         tokio::spawn(async move {

@@ -7,6 +7,7 @@
 
 mod error;
 mod feed;
+mod keeper;
 mod keys;
 mod liveness;
 mod placement;
@@ -22,6 +23,7 @@ mod watcher;
 
 pub use error::FleetError;
 pub use feed::LaneSink;
+pub use keeper::{KeepError, StateCounters, StateKeeper, StateSettings};
 pub use liveness::{Liveness, LivenessInput, LivenessLimits, LivenessOutput, Veto};
 pub use push::{PushBatch, PushOutcome};
 pub use push_cursor::{PushHeader, PushVerdict};

@@ -2,6 +2,7 @@
 
 use super::error::FleetError;
 use super::feed;
+use super::keeper;
 use super::keys::RankKeys;
 use super::liveness::{LivenessLimits, Veto};
 use super::placement::{self, Placement, RankLoad, Sharing};
@@ -15,6 +16,7 @@ use crate::ingest::{IngestLimits, RankStatus, Trust};
 use crate::lanes::{LaneError, LaneHandle, RankLane};
 use crate::relay::{RankRelay, RelayLimits, RelayShared, WireLog};
 use crate::republish::WireSettings;
+use crate::seed::{SeedStock, StateFile};
 use arc_swap::ArcSwap;
 use kvatlas_index::RankKey;
 use std::collections::HashMap;
@@ -134,6 +136,7 @@ pub struct Fleet {
     wire: WireSettings,
     /// Room for the states that are fetched from engines at once.
     snapshot_room: Arc<Semaphore>,
+    seed_stock: Arc<SeedStock>,
     liveness: LivenessLimits,
     vetoes: Arc<VetoCounters>,
     log: Option<Arc<dyn SharedLog>>,
@@ -173,6 +176,7 @@ impl Fleet {
             lanes,
             limits,
             snapshot_room: Arc::new(Semaphore::new(ingest.snapshots_in_flight_max)),
+            seed_stock: Arc::default(),
             ingest,
             relay: Arc::new(RelayShared::new(relay, RandomState::new().hash_one(0_u8))),
             wire: WireSettings::default(),
@@ -200,6 +204,20 @@ impl Fleet {
     /// What the relays of all ranks share.
     pub fn relay(&self) -> &Arc<RelayShared> {
         &self.relay
+    }
+
+    /// Seeds of a state file that no rank has taken yet.
+    pub fn seed_stock(&self) -> &SeedStock {
+        &self.seed_stock
+    }
+
+    /// Takes the seeds of a state file, if one was read, to the ranks that are registered, and to those that will be.
+    pub async fn plant(&self, file: Option<StateFile>) {
+        self.seed_stock.fill(file);
+        // Ranks that are not followed yet look for themselves.
+        for rank in self.view().ranks().filter(|rank| rank.seeds.has_begun()) {
+            keeper::late_seed(&self.seed_stock, rank).await;
+        }
     }
 
     /// Vetoes since start.
@@ -304,8 +322,14 @@ impl Fleet {
         self.change_view(|view| view.insert(&entry));
         self.events.send(FleetEvent::Registered(entry.clone()));
         let stop = CancellationToken::new();
-        let room = &self.snapshot_room;
-        feed::follow(&entry.registration, &entry.ranks, &self.ingest, &self.events, room, self.log.as_ref(), &stop);
+        let shared = feed::Shared {
+            limits: self.ingest,
+            events: self.events.clone(),
+            snapshot_room: self.snapshot_room.clone(),
+            seed_stock: self.seed_stock.clone(),
+            log: self.log.clone(),
+        };
+        feed::follow(&entry.registration, &entry.ranks, &shared, &stop);
         self.append_to_log(&entry, &stop);
         watcher::watch(&entry, self.liveness, self.ingest, &self.events, &self.vetoes, &stop);
         republished::republish(&entry, &self.wire, &stop).await;

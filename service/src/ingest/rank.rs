@@ -260,6 +260,13 @@ impl Rank {
         Ok((cut, self.normalizer.learned()))
     }
 
+    /// A seed that nobody has proven or disproved yet, where there is nothing else to tell of the rank. Allocates.
+    pub fn waiting_seed(&self) -> Option<Seed> {
+        let cut = self.cursor.waiting_cut().filter(|_| self.cursor.applied().is_none())?.clone();
+        let (stores, learned) = self.seed.clone()?;
+        Some(Seed { identity: self.identity.clone(), cut, learned, stores })
+    }
+
     /// A snapshot for status pages. Allocates.
     pub fn status(&self) -> RankStatus {
         let mut counters = self.counters.clone();

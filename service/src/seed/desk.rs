@@ -3,6 +3,7 @@
 
 use super::Seed;
 use crate::ingest::Trust;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 
@@ -55,12 +56,13 @@ pub enum SeedCall {
 pub struct SeedDesk {
     calls: mpsc::Sender<SeedCall>,
     follower: Mutex<Option<mpsc::Receiver<SeedCall>>>,
+    begun: AtomicBool,
 }
 
 impl Default for SeedDesk {
     fn default() -> Self {
         let (calls, follower) = mpsc::channel(CALLS_MAX);
-        Self { calls, follower: Mutex::new(Some(follower)) }
+        Self { calls, follower: Mutex::new(Some(follower)), begun: AtomicBool::new(false) }
     }
 }
 
@@ -75,6 +77,17 @@ impl SeedDesk {
     /// The follower's side; taken once.
     pub fn take_calls(&self) -> Option<mpsc::Receiver<SeedCall>> {
         self.follower.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The follower does not look for seeds of a file by itself any more.
+    pub fn begin(&self) {
+        self.begun.store(true, Ordering::Release);
+    }
+
+    /// Whether seeds of a file have to be brought to the follower. What was taken from a stock or put into it before [`Self::begin`]
+    /// is ordered by the stock's own lock.
+    pub fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Acquire)
     }
 
     /// Offers a seed. What becomes of it is in the rank's counters.

@@ -14,10 +14,14 @@
 //! Not here: the judgement itself, which is the cursor's (`ingest/cursor/seeded.rs`).
 
 mod desk;
+mod file;
 mod identity;
+mod stock;
 
 pub use desk::{NoSeed, SeedCall, SeedDesk};
+pub use file::{SavedRank, StateError, StateFile, StateWriter, VERSION, Written};
 pub use identity::Identity;
+pub use stock::SeedStock;
 
 use crate::ingest::Trust;
 use crate::ops::Op;

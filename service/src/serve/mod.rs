@@ -17,7 +17,7 @@ mod readiness;
 
 use crate::admin::{AdminState, MetricSources, Metrics, router};
 use crate::config::Resolved;
-use crate::fleet::{Fleet, FleetError, SharedLog};
+use crate::fleet::{Fleet, FleetError, SharedLog, StateKeeper};
 use crate::grpc::proto::event_service_server::EventServiceServer;
 use crate::grpc::proto::index_service_server::IndexServiceServer;
 use crate::grpc::proto::worker_service_server::WorkerServiceServer;
@@ -91,6 +91,7 @@ pub struct Running {
     admin_addr: Option<SocketAddr>,
     fleet: Arc<Fleet>,
     engine: Arc<LookupEngine>,
+    keeper: Arc<StateKeeper>,
     facts: Arc<Facts>,
     health: Health,
     closing: CancellationToken,
@@ -137,6 +138,10 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
         Some(addr) => Some(bind("admin.listen", addr).await?),
         None => None,
     };
+    // Read while workers are registered: their ranks wait for it, nothing else does.
+    let closing = CancellationToken::new();
+    let keeper = Arc::new(StateKeeper::new(resolved.state.clone(), fleet.clone()));
+    let loading = load_state(keeper.clone(), closing.clone());
     for registration in &resolved.workers {
         let worker = registration.worker.id.clone();
         fleet
@@ -144,19 +149,19 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
             .await
             .map_err(|error| StartError::Worker { worker, error })?;
     }
-    let closing = CancellationToken::new();
     let copies = (!resolved.replicas.peers.is_empty()).then(Arc::<Progress>::default);
     let facts = Arc::new(Facts::new(resolved.ready_deadline, resolved.machine.clone(), pins, copies.clone()));
     let admission = Admission::new(resolved.grpc.lookups_in_flight_max, closing.clone());
     let times = Arc::new(LookupTimes::default());
     let (health, health_service) = Health::new();
-    let parts = Parts { fleet, engine, facts, admission, times };
+    let parts = Parts { fleet, engine, keeper, facts, admission, times };
     parts.facts.observe(&parts.fleet.view());
     health.set(parts.facts.ready()).await;
     let (grpc_addr, admin_addr) = (grpc.1, admin.as_ref().map(|a| a.1));
     let mut tasks = vec![
         serve_grpc(&resolved, &parts, health_service, grpc.0, closing.clone())?,
         tokio::spawn(watch_readiness(parts.fleet.clone(), parts.facts.clone(), health.clone(), closing.clone())),
+        loading,
     ];
     if let Some((listener, _)) = admin {
         tasks.push(serve_admin(&parts, listener, closing.clone()));
@@ -166,13 +171,14 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
             (parts.fleet.clone(), resolved.replicas.clone(), resolved.grpc.message_bytes_max);
         tasks.push(tokio::spawn(start_from_peers(fleet, settings, bytes_max, copies, closing.clone())));
     }
-    let Parts { fleet, engine, facts, .. } = parts;
+    let Parts { fleet, engine, keeper, facts, .. } = parts;
     let (drain_delay, drain_max) = (resolved.drain_delay, resolved.drain_max);
     Ok(Running {
         grpc_addr,
         admin_addr,
         fleet,
         engine,
+        keeper,
         facts,
         health,
         closing,
@@ -201,6 +207,7 @@ fn shared_log(_: &Resolved) -> Result<Option<Arc<dyn SharedLog>>, StartError> {
 struct Parts {
     fleet: Arc<Fleet>,
     engine: Arc<LookupEngine>,
+    keeper: Arc<StateKeeper>,
     facts: Arc<Facts>,
     admission: Admission,
     times: Arc<LookupTimes>,
@@ -264,13 +271,24 @@ fn serve_admin(parts: &Parts, listener: TcpListener, closing: CancellationToken)
         engine: parts.engine.clone(),
         times: parts.times.clone(),
         admission: parts.admission.clone(),
+        keeper: parts.keeper.clone(),
         facts: facts.clone(),
     });
-    let app = router(AdminState { metrics: Arc::new(metrics), facts });
+    let app = router(AdminState { metrics: Arc::new(metrics), keeper: parts.keeper.clone(), facts });
     tokio::spawn(async move {
         let served = axum::serve(listener, app).with_graceful_shutdown(closing.cancelled_owned()).await;
         if let Err(error) = served {
             tracing::error!(%error, "the admin server ended");
+        }
+    })
+}
+
+/// Reads the state file beside everything else.
+fn load_state(keeper: Arc<StateKeeper>, closing: CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        tokio::select! {
+            () = keeper.load() => {}
+            () = closing.cancelled() => {}
         }
     })
 }
@@ -319,6 +337,9 @@ impl Running {
     /// that do not finish in time are cut. Ends when nothing of the service runs any more.
     pub async fn shutdown(self) {
         self.facts.set_draining();
+        // At once, and beside everything else: whoever is killed for taking too long has its state on the disk already.
+        let keeper = self.keeper;
+        let saving = keeper.is_on().then(|| tokio::spawn(async move { keeper.save().await }));
         self.health.set(false).await;
         tokio::time::sleep(self.drain_delay).await;
         self.closing.cancel();
@@ -329,6 +350,10 @@ impl Running {
                 tracing::warn!("calls did not finish in time and are cut");
                 task.abort();
             }
+        }
+        if let Some(saving) = saving {
+            // What came of it is logged there.
+            let _ = saving.await;
         }
         self.fleet.stop_following().await;
         tracing::info!("drained");

@@ -131,9 +131,19 @@ pub async fn in_time<T>(what: impl Future<Output = T>) -> T {
 
 /// One GET over plain HTTP: status and body.
 pub async fn get(addr: std::net::SocketAddr, path: &str) -> (u16, String) {
+    http(addr, "GET", path).await
+}
+
+/// One POST without a body: status and body of the answer.
+pub async fn post(addr: std::net::SocketAddr, path: &str) -> (u16, String) {
+    http(addr, "POST", path).await
+}
+
+async fn http(addr: std::net::SocketAddr, method: &str, path: &str) -> (u16, String) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(addr).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: kvatlas\r\nConnection: close\r\n\r\n");
+    let request =
+        format!("{method} {path} HTTP/1.1\r\nHost: kvatlas\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     in_time(stream.read_to_string(&mut answer)).await.unwrap();

@@ -37,3 +37,9 @@ pub fn serve(args: &[&str]) -> Served {
         |key: &str| line.split_whitespace().find_map(|w| w.strip_prefix(key)).expect("ports are named").to_owned();
     Served { grpc: after("grpc="), admin: after("admin="), child }
 }
+
+/// Sends a signal by `kill`, since that needs no unsafe code.
+pub fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}

@@ -36,6 +36,9 @@ pub(crate) struct ServeArgs {
     /// Another replica's gRPC address, asked at the start for what it holds; may be given several times.
     #[arg(long = "peer", value_name = "HOST:PORT")]
     peers: Vec<String>,
+    /// Where every rank's state is written on drain, for the next start; an empty text keeps none [default: none].
+    #[arg(long)]
+    state_file: Option<String>,
     #[allow(rustdoc::broken_intra_doc_links, reason = "brackets mark what may be left out, for the help text")]
     /// A static worker: id=..,model=..,block_size=16,events=tcp://host:5557[,replay=..][,dp_size=..][,engine=vllm|sglang][,hash_scheme=..]; every other key of a `[[workers]]` table works, too.
     #[arg(long = "worker", value_name = "KEY=VALUE,..")]
@@ -56,6 +59,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Box<dyn Error>> {
         numa: args.numa,
         huge_pages: args.huge_pages,
         peers: args.peers,
+        state_file: args.state_file,
         workers: args.workers,
     })?;
     let resolved = Resolved::new(&raw)?;

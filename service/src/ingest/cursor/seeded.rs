@@ -50,6 +50,11 @@ impl Cursor {
         Some(Cut { cursor, incarnation: self.incarnation, trust, proofs })
     }
 
+    /// The seed that waits for its proof.
+    pub fn waiting_cut(&self) -> Option<&Cut> {
+        self.seeding.waits.as_ref()
+    }
+
     /// Takes a seed; it takes the place of one that waits.
     pub(super) fn on_seed(&mut self, now: Duration, cut: Cut, out: &mut Vec<Output>) {
         if self.seeding.waits.replace(cut).is_some() {

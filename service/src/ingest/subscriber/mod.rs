@@ -153,20 +153,20 @@ struct Follower<S> {
 impl<S: RankSink> Follower<S> {
     async fn run(&mut self, mut events: Queue) -> Result<(), SinkClosed> {
         self.publish();
+        // A seed that lies there already comes before the connection.
+        while let Some(call) = self.seed_calls.as_mut().and_then(|calls| calls.try_recv().ok()) {
+            self.answer(call).await?;
+        }
         let mut publish_at = None;
         loop {
             let tick_at = self.rank.next_tick().map(|at| self.origin + at);
             let entry = tokio::select! {
                 entry = events.next() => entry,
                 entry = self.replies.next() => self.comparable(entry),
-                call = next_call(&mut self.seed_calls) => match call {
-                    SeedCall::Offer(seed) => Entry::Input(RankInput::Seed(seed)),
-                    SeedCall::Tell(reply) => {
-                        // Whoever asked may be gone.
-                        let _ = reply.send(self.tell().await);
-                        continue;
-                    }
-                },
+                call = next_call(&mut self.seed_calls) => {
+                    self.answer(call).await?;
+                    continue;
+                }
                 // Replies that wait already are no silence, however late they are looked at.
                 () = sleep_some(tick_at), if self.replies.is_empty() => Entry::Input(RankInput::Tick),
                 () = sleep_some(publish_at) => {
@@ -232,8 +232,25 @@ impl<S: RankSink> Follower<S> {
         Ok(())
     }
 
-    /// The rank's state between two steps. Its stream waits meanwhile.
+    async fn answer(&mut self, call: SeedCall) -> Result<(), SinkClosed> {
+        match call {
+            SeedCall::Offer(seed) => {
+                self.step(RankInput::Seed(seed)).await?;
+                self.publish();
+            }
+            // Whoever asked may be gone, already or by then.
+            SeedCall::Tell(reply) if reply.is_closed() => {}
+            SeedCall::Tell(reply) => drop(reply.send(self.tell().await)),
+        }
+        Ok(())
+    }
+
+    /// The rank's state between two steps. Its stream waits meanwhile. A seed that waits is passed on as it came: it needs its
+    /// proof there as well.
     async fn tell(&mut self) -> Result<Seed, NoSeed> {
+        if let Some(seed) = self.rank.waiting_seed() {
+            return Ok(seed);
+        }
         let (cut, learned) = self.rank.cut()?;
         let parts = self.sink.tell().await.ok_or(NoSeed::Busy)?;
         Ok(Seed { identity: self.rank.identity().clone(), cut, learned, stores: Stores::new(parts) })
