@@ -143,10 +143,11 @@ async fn play(path: PathBuf, seed: u64, harm: Arc<Harm>) {
             exact_at(&a, life.len() as u64 - 1).await.unwrap_or_else(|at| panic!("{name}, seed {seed}: A {at:?}"));
         }
     }
-    events.calm();
-    replay.calm();
     let newest = stream.lives.last().unwrap().len() as u64 - 1;
     exact_at(&a, newest).await.unwrap_or_else(|at| panic!("{name}, seed {seed}: A is not exact: {at:?}"));
+    // All of it was on its way through the hostile network before that is calm.
+    events.calm();
+    replay.calm();
     exact_at(&b, newest).await.unwrap_or_else(|at| panic!("{name}, seed {seed}: B is not exact: {at:?}"));
     let (held_a, held_b, truth) = (holdings(&a).await, holdings(&b).await, stream.truth());
     let counts = |held: &Holdings| held.iter().map(Vec::len).collect::<Vec<_>>();
@@ -184,7 +185,7 @@ async fn whoever_stands_behind_a_relay_holds_what_the_engine_does() {
     let harm =
         [&harm.dropped, &harm.repeated, &harm.swapped, &harm.delayed, &harm.cut].map(|n| n.load(Ordering::Relaxed));
     println!("{seeds} exact; dropped, repeated, swapped, delayed, cut: {harm:?}");
-    assert!(harm[0] > 0 && harm[4] > 0, "{harm:?}");
+    assert!(harm.iter().all(|count| *count > 0), "{harm:?}");
 }
 
 // Raw consumers.
