@@ -4,6 +4,8 @@ use super::raw::ConfigError;
 use std::fmt::Display;
 use std::time::Duration;
 
+/// Largest count or size that a setting may ask for: far above every use, far below what channels and semaphores take.
+const SIZE_MAX: u64 = 1 << 40;
 /// Longest deadline that a setting may ask for.
 const DEADLINE_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -12,9 +14,10 @@ pub(super) fn at_least<T: PartialOrd + Display>(least: T, setting: &str, value: 
     if value >= least { Ok(value) } else { Err(refused(setting, format!("{value} is not at least {least}"))) }
 }
 
-/// A number that may not be 0.
-pub(super) fn at_least_1<T: PartialOrd + Display + From<u8>>(setting: &str, value: T) -> Result<T, ConfigError> {
-    at_least(T::from(1), setting, value)
+/// A count or a size in bytes: not 0, and not beyond what any queue could be made for.
+pub(super) fn size(setting: &str, value: usize) -> Result<usize, ConfigError> {
+    at_most(SIZE_MAX, setting, at_least(1, setting, value)? as u64)?;
+    Ok(value)
 }
 
 /// A number with a largest value.
@@ -33,7 +36,7 @@ pub(super) fn millis(setting: &str, value: u64) -> Result<Duration, ConfigError>
 
 /// The same, but not 0.
 pub(super) fn some_millis(setting: &str, value: u64) -> Result<Duration, ConfigError> {
-    millis(setting, at_least_1(setting, value)?)
+    millis(setting, at_least(1, setting, value)?)
 }
 
 fn refused(setting: &str, reason: String) -> ConfigError {

@@ -1,6 +1,6 @@
 //! `[shared_log]`: what was written, and what comes of it.
 
-use super::limit::{at_least_1, some_millis};
+use super::limit::{size, some_millis};
 use super::raw::ConfigError;
 use crate::log::LogLimits;
 use serde::{Deserialize, Serialize};
@@ -112,7 +112,7 @@ impl RawLog {
 
     fn limits(&self) -> Result<LogLimits, ConfigError> {
         let name = |setting: &str| format!("shared_log.{setting}");
-        let size = |setting: &str, size: usize| at_least_1(&name(setting), size);
+        let size = |setting: &str, value: usize| size(&name(setting), value);
         let value = |setting: &str, value: u64| size(setting, value as usize).map(|value| value as u64);
         let time = |setting: &str, ms: u64| some_millis(&name(setting), ms);
         let limits = LogLimits {

@@ -1,6 +1,6 @@
 //! `[relay]`: what was written, and what comes of it.
 
-use super::limit::{at_least_1, millis};
+use super::limit::{millis, size};
 use super::raw::ConfigError;
 use super::wire::RawWire;
 use crate::relay::RelayLimits;
@@ -57,12 +57,11 @@ impl RawRelay {
             bytes_max: self.bytes_max,
             // Tokio's semaphores count to about 2^61: more subscriptions than that are not to be had anyway.
             subscribers_max: self.subscribers_max.min(1 << 32),
-            snapshots_in_flight_max: at_least_1("relay.snapshots_in_flight_max", self.snapshots_in_flight_max)?
-                .min(1 << 32),
+            snapshots_in_flight_max: size("relay.snapshots_in_flight_max", self.snapshots_in_flight_max)?.min(1 << 32),
             snapshot_stall_max: Duration::from_millis(self.snapshot_stall_max_ms),
             snapshot: SnapshotLimits {
-                blocks_max: at_least_1("relay.snapshot_blocks_max", self.snapshot_blocks_max)?,
-                bytes_max: at_least_1("relay.snapshot_bytes_max", self.snapshot_bytes_max)?,
+                blocks_max: size("relay.snapshot_blocks_max", self.snapshot_blocks_max)?,
+                bytes_max: size("relay.snapshot_bytes_max", self.snapshot_bytes_max)?,
             },
         })
     }
@@ -70,7 +69,7 @@ impl RawRelay {
     /// What is republished.
     pub(super) fn resolve_wire(&self) -> Result<WireSettings, ConfigError> {
         let limits = WireLimits {
-            consumers_max: at_least_1("relay.wire_consumers_max", self.wire_consumers_max)?,
+            consumers_max: size("relay.wire_consumers_max", self.wire_consumers_max)?,
             stall_max: millis("relay.wire_stall_max_ms", self.wire_stall_max_ms.max(1))?,
         };
         Ok(WireSettings { rules: self.wire.iter().map(RawWire::resolve).collect::<Result<_, _>>()?, limits })

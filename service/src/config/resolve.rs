@@ -1,6 +1,6 @@
 //! What was resolved and checked.
 
-use super::limit::{at_least, at_least_1, at_most, millis};
+use super::limit::{at_least, at_most, millis, size};
 use super::log::LogSettings;
 use super::raw::{ConfigError, Raw, RawHugePages, RawIngest, RawNuma};
 use crate::fleet::{FleetLimits, LivenessLimits, Registration, StateSettings};
@@ -17,6 +17,8 @@ use kvatlas_index::{HugePages, IndexConfig, NodePolicy};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+/// Most changes that a watcher may lag behind: the ring of them is made at the start.
+const WATCH_LAG_MAX: usize = 1 << 20;
 /// Most threads that answer lookups.
 const LOOKUP_THREADS_MAX: usize = 1024;
 /// Smallest `fleet.lane_share_max_percent`: every lane has its even share.
@@ -86,11 +88,15 @@ impl Resolved {
         let index = index(raw, &plan);
         index.check().map_err(|error| ConfigError::Value { setting: "index".into(), reason: error.to_string() })?;
         let fleet = FleetLimits {
-            workers_max: at_least_1("fleet.workers_max", raw.fleet.workers_max)?,
-            ranks_per_worker_max: at_least_1("fleet.ranks_per_worker_max", raw.fleet.ranks_per_worker_max)?,
-            name_bytes_max: at_least_1("fleet.name_bytes_max", raw.fleet.name_bytes_max)?,
-            block_size_max: at_least_1("fleet.block_size_max", raw.fleet.block_size_max as usize)? as u32,
-            watch_lag_max: at_least_1("fleet.watch_lag_max", raw.fleet.watch_lag_max)?,
+            workers_max: size("fleet.workers_max", raw.fleet.workers_max)?,
+            ranks_per_worker_max: size("fleet.ranks_per_worker_max", raw.fleet.ranks_per_worker_max)?,
+            name_bytes_max: size("fleet.name_bytes_max", raw.fleet.name_bytes_max)?,
+            block_size_max: size("fleet.block_size_max", raw.fleet.block_size_max as usize)? as u32,
+            watch_lag_max: at_most(
+                WATCH_LAG_MAX,
+                "fleet.watch_lag_max",
+                size("fleet.watch_lag_max", raw.fleet.watch_lag_max)?,
+            )?,
             lane_share_max_percent: at_least(
                 LANE_SHARE_MIN_PERCENT,
                 "fleet.lane_share_max_percent",
@@ -115,7 +121,7 @@ impl Resolved {
             drain_delay: millis("lifecycle.drain_delay_ms", raw.lifecycle.drain_delay_ms)?,
             drain_max: millis("lifecycle.drain_max_ms", raw.lifecycle.drain_max_ms)?,
             lanes: LaneSettings {
-                queue_batches_max: at_least_1("lanes.queue_batches_max", raw.lanes.queue_batches_max)?,
+                queue_batches_max: size("lanes.queue_batches_max", raw.lanes.queue_batches_max)?,
                 look_ahead_batches: at_most(
                     LOOK_AHEAD_BATCHES_MAX,
                     "lanes.look_ahead_batches",
@@ -191,7 +197,7 @@ fn tending(raw: &Raw, plan: &Plan, machine: &Machine) -> Result<Option<TendingSe
     if period.is_zero() {
         return Err(ConfigError::Value { setting: "index.huge_pages_scan_ms".into(), reason: "at least 1".into() });
     }
-    let collapses_max = at_least_1("index.huge_pages_per_scan", raw.index.huge_pages_per_scan as usize)? as u32;
+    let collapses_max = size("index.huge_pages_per_scan", raw.index.huge_pages_per_scan as usize)? as u32;
     let cores = TendingSettings::cores_beside(&plan.lanes, &machine.cores);
     let collapses = raw.index.huge_pages == RawHugePages::Collapse;
     Ok(collapses.then_some(TendingSettings { period, collapses_max, cores }))
@@ -200,9 +206,9 @@ fn tending(raw: &Raw, plan: &Plan, machine: &Machine) -> Result<Option<TendingSe
 fn lookup(raw: &Raw) -> Result<LookupLimits, ConfigError> {
     let limits = &raw.limits;
     Ok(LookupLimits {
-        tokens_max: at_least_1("limits.lookup_tokens_max", limits.lookup_tokens_max)?,
-        blocks_max: at_least_1("limits.lookup_blocks_max", limits.lookup_blocks_max)?,
-        holders_max: at_least_1("limits.lookup_holders_max", limits.lookup_holders_max)?,
+        tokens_max: size("limits.lookup_tokens_max", limits.lookup_tokens_max)?,
+        blocks_max: size("limits.lookup_blocks_max", limits.lookup_blocks_max)?,
+        holders_max: size("limits.lookup_holders_max", limits.lookup_holders_max)?,
         items: items(raw)?,
     })
 }
@@ -211,38 +217,38 @@ fn items(raw: &Raw) -> Result<ItemLimits, ConfigError> {
     let limits = &raw.limits;
     Ok(ItemLimits {
         items_max: limits.lookup_items_max,
-        item_blocks_max: at_least_1("limits.lookup_item_blocks_max", limits.lookup_item_blocks_max)?,
+        item_blocks_max: size("limits.lookup_item_blocks_max", limits.lookup_item_blocks_max)?,
     })
 }
 
 fn grpc(raw: &Raw) -> Result<GrpcLimits, ConfigError> {
     let limits = &raw.limits;
     Ok(GrpcLimits {
-        message_bytes_max: at_least_1("limits.message_bytes_max", limits.message_bytes_max)?,
-        lookups_in_flight_max: at_least_1("limits.lookups_in_flight_max", limits.lookups_in_flight_max)?,
-        lookups_per_batch_max: at_least_1("limits.lookups_per_batch_max", limits.lookups_per_batch_max)?,
-        events_per_batch_max: at_least_1("limits.events_per_batch_max", limits.events_per_batch_max)?,
+        message_bytes_max: size("limits.message_bytes_max", limits.message_bytes_max)?,
+        lookups_in_flight_max: size("limits.lookups_in_flight_max", limits.lookups_in_flight_max)?,
+        lookups_per_batch_max: size("limits.lookups_per_batch_max", limits.lookups_per_batch_max)?,
+        events_per_batch_max: size("limits.events_per_batch_max", limits.events_per_batch_max)?,
         items: items(raw)?,
-        event_blocks_max: at_least_1("limits.event_blocks_max", limits.event_blocks_max)?,
-        explain_ranks_max: at_least_1("limits.explain_ranks_max", limits.explain_ranks_max)?,
+        event_blocks_max: size("limits.event_blocks_max", limits.event_blocks_max)?,
+        explain_ranks_max: size("limits.explain_ranks_max", limits.explain_ranks_max)?,
         streams_per_connection_max: limits.streams_per_connection_max.max(1),
-        stream_answers_max: at_least_1("limits.stream_answers_max", limits.stream_answers_max)?,
+        stream_answers_max: size("limits.stream_answers_max", limits.stream_answers_max)?,
         copies_in_flight_max: limits.copies_in_flight_max.min(1 << 32),
     })
 }
 
 fn ingest(raw: &RawIngest) -> Result<IngestLimits, ConfigError> {
     Ok(IngestLimits {
-        message_bytes_max: at_least_1("ingest.message_bytes_max", raw.message_bytes_max)?,
-        queue_batches_max: at_least_1("ingest.queue_batches_max", raw.queue_batches_max)?,
-        queue_bytes_max: at_least_1("ingest.queue_bytes_max", raw.queue_bytes_max)?,
-        held_batches_max: at_least_1("ingest.held_batches_max", raw.held_batches_max)?,
-        held_bytes_max: at_least_1("ingest.held_bytes_max", raw.held_bytes_max)?,
+        message_bytes_max: size("ingest.message_bytes_max", raw.message_bytes_max)?,
+        queue_batches_max: size("ingest.queue_batches_max", raw.queue_batches_max)?,
+        queue_bytes_max: size("ingest.queue_bytes_max", raw.queue_bytes_max)?,
+        held_batches_max: size("ingest.held_batches_max", raw.held_batches_max)?,
+        held_bytes_max: size("ingest.held_bytes_max", raw.held_bytes_max)?,
         repairable_batches_max: raw.repairable_batches_max,
         replay_silence_max: millis("ingest.replay_silence_max_ms", raw.replay_silence_max_ms)?,
         replay_duration_max: millis("ingest.replay_duration_max_ms", raw.replay_duration_max_ms)?,
         replay_requests_max: raw.replay_requests_max,
-        payload_hashes_max: at_least_1("ingest.payload_hashes_max", raw.payload_hashes_max)?,
+        payload_hashes_max: size("ingest.payload_hashes_max", raw.payload_hashes_max)?,
         idle_probe: millis("ingest.idle_probe_ms", raw.idle_probe_ms)?,
         recovery_attempts_max: raw.recovery_attempts_max,
         recovery_backoff_min: millis("ingest.recovery_backoff_min_ms", raw.recovery_backoff_min_ms.max(1))?,
@@ -251,17 +257,16 @@ fn ingest(raw: &RawIngest) -> Result<IngestLimits, ConfigError> {
             raw.recovery_backoff_max_ms.max(raw.recovery_backoff_min_ms).max(1),
         )?,
         snapshot_duration_max: millis("ingest.snapshot_duration_max_ms", raw.snapshot_duration_max_ms)?,
-        snapshot_bytes_max: at_least_1("ingest.snapshot_bytes_max", raw.snapshot_bytes_max)?,
-        snapshots_in_flight_max: at_least_1("ingest.snapshots_in_flight_max", raw.snapshots_in_flight_max)?
-            .min(1 << 32),
-        groups_max: at_least_1("ingest.groups_max", raw.groups_max)?,
+        snapshot_bytes_max: size("ingest.snapshot_bytes_max", raw.snapshot_bytes_max)?,
+        snapshots_in_flight_max: size("ingest.snapshots_in_flight_max", raw.snapshots_in_flight_max)?.min(1 << 32),
+        groups_max: size("ingest.groups_max", raw.groups_max)?,
         decode: DecodeLimits {
-            payload_bytes_max: at_least_1("ingest.payload_bytes_max", raw.payload_bytes_max)?,
-            events_max: at_least_1("ingest.events_per_batch_max", raw.events_per_batch_max)?,
-            hashes_per_event_max: at_least_1("ingest.hashes_per_event_max", raw.hashes_per_event_max)?,
-            hashes_per_batch_max: at_least_1("ingest.hashes_per_batch_max", raw.hashes_per_batch_max)?,
-            tokens_per_event_max: at_least_1("ingest.tokens_per_event_max", raw.tokens_per_event_max)?,
-            text_bytes_max: at_least_1("ingest.text_bytes_max", raw.text_bytes_max)?,
+            payload_bytes_max: size("ingest.payload_bytes_max", raw.payload_bytes_max)?,
+            events_max: size("ingest.events_per_batch_max", raw.events_per_batch_max)?,
+            hashes_per_event_max: size("ingest.hashes_per_event_max", raw.hashes_per_event_max)?,
+            hashes_per_batch_max: size("ingest.hashes_per_batch_max", raw.hashes_per_batch_max)?,
+            tokens_per_event_max: size("ingest.tokens_per_event_max", raw.tokens_per_event_max)?,
+            text_bytes_max: size("ingest.text_bytes_max", raw.text_bytes_max)?,
         },
         reconnect_min: millis("ingest.reconnect_min_ms", raw.reconnect_min_ms.max(1))?,
         reconnect_max: millis("ingest.reconnect_max_ms", raw.reconnect_max_ms.max(raw.reconnect_min_ms).max(1))?,
@@ -312,7 +317,7 @@ mod tests {
     #[test]
     fn values_out_of_range_are_named() {
         type Change = fn(&mut Raw);
-        let cases: [(Change, &str); 13] = [
+        let cases: [(Change, &str); 20] = [
             (|r| r.grpc.listen = "localhost".into(), "grpc.listen"),
             (|r| r.admin.listen = "x".into(), "admin.listen"),
             (|r| r.index.shards = 1000, "shards"),
@@ -323,6 +328,13 @@ mod tests {
             (|r| r.fleet.lane_share_max_percent = 99, "fleet.lane_share_max_percent"),
             (|r| r.limits.lookup_tokens_max = 0, "limits.lookup_tokens_max"),
             (|r| r.lanes.queue_batches_max = 0, "lanes.queue_batches_max"),
+            (|r| r.lanes.queue_batches_max = usize::MAX, "lanes.queue_batches_max"),
+            (|r| r.limits.lookups_in_flight_max = usize::MAX, "limits.lookups_in_flight_max"),
+            (|r| r.limits.stream_answers_max = usize::MAX >> 1, "limits.stream_answers_max"),
+            (|r| r.ingest.queue_batches_max = usize::MAX, "ingest.queue_batches_max"),
+            (|r| r.ingest.queue_bytes_max = usize::MAX, "ingest.queue_bytes_max"),
+            (|r| r.fleet.watch_lag_max = 1_000_000_000, "fleet.watch_lag_max"),
+            (|r| r.fleet.workers_max = usize::MAX, "fleet.workers_max"),
             (|r| r.lanes.look_ahead_batches = 65, "lanes.look_ahead_batches"),
             (|r| r.lifecycle.drain_max_ms = u64::MAX, "lifecycle.drain_max_ms"),
             (|r| r.workers.push(RawWorker { id: "w".into(), model: "m".into(), ..RawWorker::default() }), "block_size"),
