@@ -206,13 +206,18 @@ impl Survivors for Survivor {
         (self.depth, self.slots, self.left) = (0, 0, true);
     }
     fn enter(&mut self, stretch: &Stretch<'_>, _found: &mut Found) -> bool {
-        let mut cut = 0;
-        stretch.shard.each_holder(stretch.header, stretch.fields, |entry| {
-            if matches!(self.who, Who::Anybody) || matches!(self.who, Who::Slot(slot) if slot == entry.slot) {
-                cut = entry.cut.max(cut);
-                self.slots += entry.slot;
+        let (shard, header, fields) = (stretch.shard, stretch.header, stretch.fields);
+        let cut = match self.who {
+            Who::Slot(slot) => shard.cut(header, fields, slot).0,
+            Who::Anybody => {
+                let mut furthest = 0;
+                shard.each_holder(header, fields, |entry| {
+                    furthest = entry.cut.max(furthest);
+                    self.slots += entry.slot;
+                });
+                furthest
             }
-        });
+        };
         self.depth = stretch.depth + cut.min(stretch.matched);
         self.left = cut >= stretch.matched;
         self.left

@@ -19,7 +19,7 @@ use crate::types::{ContentHash, Outcome};
 use crate::version::Seen;
 
 /// Restarts of a lookup before it answers Busy. Loom's models have few: each is one more walk to explore.
-pub(crate) const RESTARTS_MAX: u32 = if cfg!(loom) { 3 } else { 16 };
+pub(crate) const RESTARTS_MAX: u32 = if cfg!(loom) { 2 } else { 16 };
 /// Turns of waiting for one version to come to rest: 64 spins and 8 yields.
 pub(crate) const TURNS_MAX: u32 = 72;
 
