@@ -86,3 +86,8 @@ fn broken_merges_of_two_lanes() {
     let both = [Fault::FieldsFromBefore, Fault::HalvesBeforeLock];
     broken_by_all(&both, "merge against merge", twice);
 }
+
+#[test]
+fn broken_second_half_left_alive() {
+    broken_by(Fault::SuccessorLeftAlive, "merge, second half left alive", join);
+}
