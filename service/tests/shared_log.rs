@@ -350,6 +350,8 @@ async fn without_a_server_or_a_writer_a_copy_is_degraded() {
     drop(server);
     let status = copy.until(|rank| degraded(rank) && !rank.connected).await;
     assert!(status.detail.contains("no connection"), "{status:?}");
+    let log = log_of(&mut copy.clients).await;
+    assert!(!log.connected && !log.detail.is_empty(), "{log:?}");
 }
 
 #[tokio::test]

@@ -135,6 +135,7 @@ impl StateKeeper {
         let Some(path) = self.settings.file.clone() else { return };
         let bytes_max = self.settings.file_bytes_max;
         let shown = path.display().to_string();
+        let has_directory = path.parent().is_none_or(|parent| parent.as_os_str().is_empty() || parent.is_dir());
         let read = match blocking(move || StateFile::open(&path, bytes_max)).await {
             Ok(Some(file)) => {
                 self.counters.bump("files_read");
@@ -145,7 +146,12 @@ impl StateKeeper {
             }
             Ok(None) => {
                 self.counters.bump("files_missing");
-                tracing::info!(file = shown, "there is no state file yet");
+                match has_directory {
+                    true => tracing::info!(file = shown, "there is no state file yet"),
+                    false => {
+                        tracing::error!(file = shown, "the state file's directory is missing: no state can be kept")
+                    }
+                }
                 None
             }
             Err(error) => {

@@ -38,6 +38,8 @@ struct Shared {
     writing: Gauge,
     standby: Gauge,
     reading: Gauge,
+    /// Why the streams cannot be read at the moment.
+    unread: Mutex<Option<String>>,
     counters: Mutex<Counters>,
 }
 
@@ -62,6 +64,11 @@ impl Shared {
     fn add(&self, counts: Counters) {
         let mut sum = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         counts.iter().for_each(|(reason, count)| sum.add(reason, count));
+    }
+
+    /// Says whether the streams can be read, and why not.
+    fn set_unread(&self, why: Option<String>) {
+        *self.unread.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
     fn count(&self, reason: &'static str) {
@@ -89,6 +96,7 @@ impl RedisLog {
             writing: Gauge::default(),
             standby: Gauge::default(),
             reading: Gauge::default(),
+            unread: Mutex::default(),
             counters: Mutex::default(),
         });
         // Bounded by the ranks of the fleet.
@@ -117,6 +125,10 @@ impl SharedLog for RedisLog {
     fn status(&self) -> LogStatus {
         let shared = &self.shared;
         let (connected, detail) = shared.server.state();
+        // Streams are read on a connection of their own.
+        let unread = shared.unread.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let unread = unread.filter(|_| shared.reading.get() > 0);
+        let (connected, detail) = (connected && unread.is_none(), detail.or(unread));
         let counters = shared.counters.lock().unwrap_or_else(PoisonError::into_inner);
         LogStatus {
             server: shared.server.address(),

@@ -78,10 +78,14 @@ pub(super) async fn read(shared: Arc<Shared>, mut follows: mpsc::UnboundedReceiv
         }
         reading.ranks.retain(|rank| !rank.to.is_closed());
         match reading.round().await {
-            Ok(()) => pause = reading.shared.limits.retry_min,
+            Ok(()) => {
+                reading.shared.set_unread(None);
+                pause = reading.shared.limits.retry_min;
+            }
             Err(NoAnswer(why)) => {
                 tracing::debug!(%why, "the log is not read");
                 reading.shared.count("reads_failed");
+                reading.shared.set_unread(Some(why.to_string()));
                 reading.disconnected();
                 sleep(pause).await;
                 pause = (pause * 2).min(reading.shared.limits.retry_max);

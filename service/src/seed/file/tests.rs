@@ -280,6 +280,24 @@ fn an_unfinished_file_leaves_the_old_one_alone() {
 }
 
 #[test]
+fn what_is_no_state_file_is_never_replaced() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("kvatlas.toml");
+    for foreign in [&b"[[workers]]"[..], b"KVATLAS", b"x", &[0; 100]] {
+        fs::write(&path, foreign).unwrap();
+        let begun = StateWriter::create(&path, LIMIT, 78).map(drop);
+        assert_eq!(begun.is_ok(), b"KVATLAST".starts_with(foreign), "{foreign:?}");
+        assert_eq!(fs::read(&path).unwrap(), foreign);
+    }
+    // Nothing yet, and a damaged one of ours: both may be written over.
+    for ours in [&b""[..], b"KVATLAST and no more"] {
+        fs::write(&path, ours).unwrap();
+        write(&path, &[]).unwrap();
+        assert!(read(&path).unwrap().is_empty());
+    }
+}
+
+#[test]
 fn a_file_that_is_changed_in_place_gives_no_seed() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("state");

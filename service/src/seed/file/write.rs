@@ -6,7 +6,7 @@ use super::{END, HEADER_BYTES, MAGIC, RANK, STORES, StateError, VERSION, frame_c
 use crate::seed::Seed;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -40,8 +40,10 @@ pub struct StateWriter {
 }
 
 impl StateWriter {
-    /// Begins a file of at most `bytes_max` bytes; whatever an earlier attempt left under the other name is written over.
+    /// Begins a file of at most `bytes_max` bytes; whatever an earlier attempt left under the other name is written over. A file
+    /// that does not begin as a state file does is somebody else's and never replaced ([`StateError::Foreign`]).
     pub fn create(path: &Path, bytes_max: u64, written_at_ms: u64) -> Result<Self, StateError> {
+        refuse_foreign(path)?;
         let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
         name.push(UNFINISHED);
         let unfinished = path.with_file_name(name);
@@ -125,6 +127,17 @@ impl StateWriter {
 
     fn failed(&self, doing: &'static str, error: io::Error) -> StateError {
         StateError::Io { doing, path: self.unfinished.clone(), error }
+    }
+}
+
+/// Refuses a file that has another beginning than a state file or a part of one.
+fn refuse_foreign(path: &Path) -> Result<(), StateError> {
+    let mut found = Vec::new();
+    match File::open(path).and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut found)) {
+        Ok(_) if MAGIC.starts_with(&found) => Ok(()),
+        Ok(_) => Err(StateError::Foreign { found }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(StateError::Io { doing: "reading", path: path.to_owned(), error }),
     }
 }
 
