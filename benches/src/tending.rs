@@ -1,15 +1,10 @@
-//! The thread beside an index that makes huge pages of its memory, as the service runs one.
+//! The thread beside an index that makes huge pages of its memory, as the service runs one by
+//! default.
 
-use kvatlas_index::Index;
+use kvatlas_index::{HugePages, Index};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
-
-/// Time between two scans: the service's default.
-const PERIOD: Duration = Duration::from_millis(100);
-/// Stretches of 2 MiB that a scan collapses at most: the service's default.
-const COLLAPSES_MAX: u32 = 4;
 
 /// The thread; it ends with this.
 #[derive(Debug)]
@@ -24,8 +19,8 @@ impl Tending {
         let (end, ended) = sync_channel(0);
         let index = index.clone();
         let tend = move || {
-            while ended.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-                index.tend_pages(COLLAPSES_MAX);
+            while ended.recv_timeout(HugePages::TENDED_EVERY) == Err(RecvTimeoutError::Timeout) {
+                index.tend_pages(HugePages::COLLAPSES_MAX);
             }
         };
         let thread = std::thread::Builder::new().name("pages".to_owned()).spawn(tend)?;

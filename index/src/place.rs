@@ -8,6 +8,7 @@
 #[cfg(not(loom))]
 use crate::pages::Enrolled;
 use std::fmt;
+use std::time::Duration;
 
 /// How strictly a shard's memory belongs to its node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -33,6 +34,13 @@ pub enum HugePages {
     /// Pages of the reserved pool (`MAP_HUGETLB`), for the whole region and from the start, so that none can be missing
     /// later. A region for which the pool is too small asks for transparent ones.
     Explicit,
+}
+
+impl HugePages {
+    /// Time between two calls of [`crate::Index::tend_pages`], unless somebody knows better.
+    pub const TENDED_EVERY: Duration = Duration::from_millis(100);
+    /// Stretches that one call collapses at most, unless somebody knows better: some milliseconds of a thread in the background.
+    pub const COLLAPSES_MAX: u32 = 4;
 }
 
 /// What the system made of a wish.

@@ -12,7 +12,7 @@ use crate::ingest::IngestLimits;
 use crate::lookup::LookupLimits;
 use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
-use kvatlas_index::IndexConfig;
+use kvatlas_index::{HugePages, IndexConfig};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -238,8 +238,8 @@ impl Default for RawIndex {
             lanes_per_shard: 0,
             numa: RawNuma::default(),
             huge_pages: RawHugePages::default(),
-            huge_pages_scan_ms: 100,
-            huge_pages_per_scan: 4,
+            huge_pages_scan_ms: HugePages::TENDED_EVERY.as_millis() as u64,
+            huge_pages_per_scan: HugePages::COLLAPSES_MAX,
             ranks_max: index.ranks_max,
             blocks_max: index.blocks_max,
             runs_max: index.runs_max,

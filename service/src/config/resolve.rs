@@ -1,6 +1,6 @@
 //! What was resolved and checked.
 
-use super::limit::{at_least, at_most, millis, size};
+use super::limit::{at_least, at_most, millis, size, some_millis};
 use super::log::LogSettings;
 use super::raw::{ConfigError, Raw, RawHugePages, RawIngest, RawNuma};
 use crate::fleet::{FleetLimits, LivenessLimits, Registration, StateSettings};
@@ -193,10 +193,7 @@ fn index(raw: &Raw, plan: &Plan) -> IndexConfig {
 }
 
 fn tending(raw: &Raw, plan: &Plan, machine: &Machine) -> Result<Option<TendingSettings>, ConfigError> {
-    let period = millis("index.huge_pages_scan_ms", raw.index.huge_pages_scan_ms)?;
-    if period.is_zero() {
-        return Err(ConfigError::Value { setting: "index.huge_pages_scan_ms".into(), reason: "at least 1".into() });
-    }
+    let period = some_millis("index.huge_pages_scan_ms", raw.index.huge_pages_scan_ms)?;
     let collapses_max = size("index.huge_pages_per_scan", raw.index.huge_pages_per_scan as usize)? as u32;
     let cores = TendingSettings::cores_beside(&plan.lanes, &machine.cores);
     let collapses = raw.index.huge_pages == RawHugePages::Collapse;
