@@ -37,24 +37,22 @@ pub(super) async fn relay(
             () = admission.closing().cancelled() => Err(ServiceError::Draining.into()),
             () = to.closed() => return,
         };
-        let patience = next.as_ref().ok().and_then(|message| subscription.patience(&message.item));
-        let next = next.map(|message| relayed_batch(&rank, message));
-        let over = next.is_err();
-        let sent = match patience {
-            None => to.send(next).await,
-            Some(patience) => match tokio::time::timeout(patience, to.send(next)).await {
-                Ok(sent) => sent,
-                Err(_late) => {
-                    // Given up first, so that nothing waits for this reader while it is told.
-                    let end = subscription.cut_off();
-                    let _gone = to.send(Err(ServiceError::from(end).into())).await;
-                    return;
-                }
-            },
+        let message = match next {
+            Ok(message) => message,
+            Err(status) => return drop(to.send(Err(status)).await),
         };
-        if sent.is_err() || over {
-            return;
-        }
+        let patience = subscription.patience(&message.item);
+        let end = tokio::select! {
+            biased;
+            sent = to.send(Ok(relayed_batch(&rank, message))) => match sent {
+                Ok(()) => continue,
+                Err(_gone) => return,
+            },
+            end = subscription.outwaited(patience) => end,
+        };
+        // Given up first, so that nothing waits for this reader while it is told.
+        drop(subscription);
+        return drop(to.send(Err(ServiceError::from(end).into())).await);
     }
 }
 

@@ -131,13 +131,31 @@ impl Subscription {
         }
     }
 
-    /// Gives the subscription up: its reader takes too long for a part of a snapshot.
-    pub fn cut_off(self) -> End {
+    /// Waits until the reader of an item has taken too long: its patience is over, or without one the history has moved past the
+    /// next batch. The subscription is to be given up then. Safe to drop.
+    pub async fn outwaited(&mut self, patience: Option<Duration>) -> End {
+        match patience {
+            Some(patience) => tokio::time::sleep(patience).await,
+            None => self.overtaken().await,
+        }
         self.relay.shared().note_cut_off();
         End::Slow
     }
 
-    /// Time that a reader may take for an item. `None`: as long as it likes, since nothing waits for it.
+    async fn overtaken(&mut self) {
+        loop {
+            self.changes.borrow_and_update();
+            if matches!(self.relay.look(self.life, self.next), Look::Over(End::Slow)) {
+                return;
+            }
+            if self.changes.changed().await.is_err() {
+                // The rank is gone, and told so with the next item.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Time that a reader may take for an item. `None`: as long as the history reaches, since nothing waits for it.
     pub fn patience(&self, item: &Item) -> Option<Duration> {
         matches!(item, Item::Snapshot { .. }).then(|| self.relay.shared().limits().snapshot_stall_max)
     }
