@@ -10,7 +10,6 @@ use common::*;
 use kvatlas_service::config::Raw;
 use kvatlas_service::grpc::proto;
 use publisher::Publisher;
-use std::time::Duration;
 use tonic::Code;
 
 fn quick() -> Raw {
@@ -56,27 +55,6 @@ async fn register(clients: &mut Clients, publisher: &Publisher, snapshots: Optio
     clients.register(spec).await.unwrap();
 }
 
-/// Waits until the rank is as wanted, and gives its status.
-async fn until(clients: &mut Clients, wanted: impl Fn(&proto::RankStatus) -> bool) -> proto::RankStatus {
-    let mut last = None;
-    let reached = tokio::time::timeout(DEADLINE, async {
-        let mut period = tokio::time::interval(Duration::from_millis(2));
-        loop {
-            let listed = clients.workers.list(proto::ListRequest::default()).await.unwrap().into_inner();
-            let rank = listed.workers[0].ranks[0].clone();
-            if wanted(&rank) {
-                return rank;
-            }
-            last = Some(rank);
-            period.tick().await;
-        }
-    });
-    match reached.await {
-        Ok(rank) => rank,
-        Err(_) => panic!("still {last:?}"),
-    }
-}
-
 /// A publisher of so many batches that nobody has heard.
 async fn heard_by_nobody(batches: u32) -> Publisher {
     let publisher = Publisher::start().await;
@@ -91,7 +69,7 @@ fn at(cursor: u64, trust: proto::Trust) -> impl Fn(&proto::RankStatus) -> bool {
 }
 
 fn count(rank: &proto::RankStatus, reason: &str) -> u64 {
-    rank.counters.iter().find(|counter| counter.reason == reason).map_or(0, |counter| counter.count)
+    counted(&rank.counters, reason)
 }
 
 async fn depth(clients: &mut Clients, blocks: u32) -> u32 {
@@ -108,16 +86,16 @@ async fn an_engine_that_tells_its_state_makes_a_late_join_exact() {
     // First one that does not: the request is taken for a sequence beyond the newest.
     register(&mut clients, &publisher, Some("vllm:replay")).await;
     let failed = |rank: &proto::RankStatus| count(rank, "snapshot_not_offered") > 1;
-    let late = until(&mut clients, failed).await;
+    let late = clients.until(failed).await;
     assert_eq!((late.trust(), late.cursor), (proto::Trust::Partial, Some(19)));
     assert_eq!(depth(&mut clients, 20).await, 0, "the blocks' ancestors are not known");
 
     publisher.ring.lock().unwrap().state = Some(state(20));
-    let exact = until(&mut clients, at(19, proto::Trust::Exact)).await;
+    let exact = clients.until(at(19, proto::Trust::Exact)).await;
     assert_eq!(count(&exact, "recovered_by_snapshot"), 1);
     assert_eq!(depth(&mut clients, 20).await, 20);
     publisher.publish(block(20)).await;
-    until(&mut clients, at(20, proto::Trust::Exact)).await;
+    clients.until(at(20, proto::Trust::Exact)).await;
     assert_eq!(depth(&mut clients, 30).await, 21);
 
     // Whoever subscribes gets the state that was told, and goes on after it; whoever had the life before is told so.
@@ -141,7 +119,7 @@ async fn a_state_that_cannot_be_read_changes_nothing() {
     }
     register(&mut clients, &publisher, Some("vllm:replay")).await;
     let refused = |rank: &proto::RankStatus| count(rank, "snapshot_unreadable") > 1;
-    let rank = until(&mut clients, refused).await;
+    let rank = clients.until(refused).await;
     assert_eq!((rank.trust(), rank.cursor), (proto::Trust::Partial, Some(3)));
     let unknown = proto::WorkerSpec { snapshots: Some("zip".into()), ..spec("other") };
     let refused = clients.register(unknown).await.unwrap_err();
@@ -159,14 +137,14 @@ async fn a_restart_while_a_state_is_awaited_gives_it_up() {
     }
     register(&mut clients, &publisher, Some("vllm:replay")).await;
     // The second attempt asks for the state.
-    let rank = until(&mut clients, |rank| count(rank, "recoveries") == 2).await;
+    let rank = clients.until(|rank| count(rank, "recoveries") == 2).await;
     assert_eq!((rank.trust(), rank.cursor), (proto::Trust::Partial, Some(3)));
     let (events, replay) = (publisher.events.clone(), publisher.replay.clone());
     drop(publisher);
     let next = Publisher::start_at(&events, &replay).await;
     let ids = tokens(3);
     next.lose(engine::batch(100.0, vec![engine::stored(None, &[51, 52, 53], &ids, u64::from(BLOCK_SIZE), &[])]));
-    let rank = until(&mut clients, at(0, proto::Trust::Exact)).await;
+    let rank = clients.until(at(0, proto::Trust::Exact)).await;
     // With the rank's connection, or because its own broke first.
     let given_up = count(&rank, "recovery_snapshot_abandoned") + count(&rank, "recovery_snapshot_failed");
     assert!(rank.incarnation == 2 && given_up >= 1, "{rank:?}");
@@ -181,9 +159,9 @@ async fn a_short_ring_without_states_stays_partial_until_a_clear() {
     publisher.ring.lock().unwrap().oldest = 2;
     register(&mut clients, &publisher, None).await;
     let asked = |rank: &proto::RankStatus| count(rank, "recovery_out_of_window") == 1;
-    let rank = until(&mut clients, asked).await;
+    let rank = clients.until(asked).await;
     assert_eq!((rank.trust(), rank.cursor), (proto::Trust::Partial, Some(3)));
     publisher.publish(engine::batch(9.0, vec![engine::cleared()])).await;
-    let rank = until(&mut clients, at(4, proto::Trust::Exact)).await;
+    let rank = clients.until(at(4, proto::Trust::Exact)).await;
     assert_eq!(count(&rank, "recoveries"), 1, "a window only moves on");
 }

@@ -98,10 +98,6 @@ async fn until_over(clients: &mut Clients) -> proto::CopiesStatus {
     .await
 }
 
-fn counted(copies: &proto::CopiesStatus, reason: &str) -> u64 {
-    copies.counters.iter().find(|counter| counter.reason == reason).map_or(0, |counter| counter.count)
-}
-
 /// Every chain of the engine's last rounds, looked up: all as the engine has it.
 async fn assert_true(running: &Running, worker: &str, traffic: &Traffic) {
     let mut clients = clients(running).await;
@@ -234,7 +230,7 @@ async fn a_peers_workers_become_known_and_hold_readiness_back() {
     assert!(!worker.is_static);
     assert_eq!(worker.registration, old.fleet().view().worker(WORKER).unwrap().registration);
     let mut clients = clients(&fresh).await;
-    assert_eq!(counted(&until_over(&mut clients).await, "workers_registered"), 1);
+    assert_eq!(counted(&until_over(&mut clients).await.counters, "workers_registered"), 1);
 
     let mut raw = replica(&[], &[address(&old)]);
     raw.replicas.register_workers = false;
@@ -415,7 +411,10 @@ async fn a_peer_that_dies_in_a_copy_is_gone_on_with_or_another_is() {
     assert_true(&fresh, WORKER, &traffic).await;
     let mut clients = clients(&fresh).await;
     let copies = until_over(&mut clients).await;
-    assert!(counted(&copies, "calls_resumed") >= 2 && counted(&copies, "ranks_offered") >= 1, "{copies:?}");
+    assert!(
+        counted(&copies.counters, "calls_resumed") >= 2 && counted(&copies.counters, "ranks_offered") >= 1,
+        "{copies:?}"
+    );
     let resumed: Vec<_> =
         dying.calls.lock().unwrap().iter().map(|call| call.resume.as_ref().map(|resume| resume.chunks)).collect();
     // While the copy of the second is being judged, the first may be asked again.
@@ -494,10 +493,10 @@ async fn peers_that_say_nonsense_are_left_for_one_that_does_not() {
     assert_true(&fresh, WORKER, &traffic).await;
     let mut clients = clients(&fresh).await;
     let copies = until_over(&mut clients).await;
-    assert_eq!(counted(&copies, "peers_useless"), nonsense.len() as u64, "{copies:?}");
+    assert_eq!(counted(&copies.counters, "peers_useless"), nonsense.len() as u64, "{copies:?}");
     for (_, reason) in &nonsense {
         let times = nonsense.iter().filter(|(_, other)| other == reason).count() as u64;
-        assert!(counted(&copies, reason) >= times, "{reason}: {copies:?}");
+        assert!(counted(&copies.counters, reason) >= times, "{reason}: {copies:?}");
     }
     assert!(fakes.iter().all(|fake| fake.calls.lock().unwrap().len() == 1), "none is asked twice");
 }

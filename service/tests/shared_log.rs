@@ -184,11 +184,11 @@ impl Origin {
         self.next - 1
     }
 
-    /// Waits until the log counts so many.
-    async fn appended(&mut self, reason: &str, at_least: u64) {
+    /// Waits until the log is as wanted.
+    async fn until_log(&mut self, wanted: impl Fn(&proto::LogStatus) -> bool) {
         in_time(async {
             let mut period = tokio::time::interval(Duration::from_millis(2));
-            while counted(&self.log().await, reason) < at_least {
+            while !wanted(&self.log().await) {
                 period.tick().await;
             }
         })
@@ -204,13 +204,14 @@ async fn log_of(clients: &mut Clients) -> proto::LogStatus {
     clients.index.get_status(proto::GetStatusRequest {}).await.unwrap().into_inner().log.unwrap()
 }
 
-fn counted(log: &proto::LogStatus, reason: &str) -> u64 {
-    log.counters.iter().find(|count| count.reason == reason).map_or(0, |count| count.count)
-}
-
 fn chain_tokens(chain: u32) -> Vec<u32> {
     let first = 1_000 * (chain + 1);
     (first..first + CHAIN_BLOCKS * BLOCK_SIZE).collect()
+}
+
+fn read_from_the_log() -> proto::WorkerSpec {
+    let rank = proto::RankSpec { events_endpoint: "log".into(), ..proto::RankSpec::default() };
+    proto::WorkerSpec { ranks: vec![rank], ..spec(WORKER) }
 }
 
 /// One who reads the rank from the log.
@@ -223,39 +224,15 @@ impl Copy {
     async fn start(server: &Server) -> Self {
         let running = run(with_log(server, false)).await;
         let mut clients = clients(&running).await;
-        let rank = proto::RankSpec { events_endpoint: "log".into(), ..proto::RankSpec::default() };
-        clients.register(proto::WorkerSpec { ranks: vec![rank], ..spec(WORKER) }).await.unwrap();
+        clients.register(read_from_the_log()).await.unwrap();
         Self { _running: running, clients }
-    }
-
-    async fn status(&mut self) -> proto::RankStatus {
-        let listed = self.clients.workers.list(proto::ListRequest::default()).await.unwrap().into_inner();
-        listed.workers[0].ranks[0].clone()
-    }
-
-    async fn until(&mut self, wanted: impl Fn(&proto::RankStatus) -> bool) -> proto::RankStatus {
-        let mut last = None;
-        let reached = tokio::time::timeout(DEADLINE, async {
-            let mut period = tokio::time::interval(Duration::from_millis(2));
-            loop {
-                let rank = self.status().await;
-                if wanted(&rank) {
-                    return rank;
-                }
-                last = Some(rank);
-                period.tick().await;
-            }
-        });
-        match reached.await {
-            Ok(rank) => rank,
-            Err(_) => panic!("still {last:?}"),
-        }
     }
 
     /// Waits until the copy is exact at the origin's last batch, and compares it with what the rank holds.
     async fn is_the_origin(&mut self, origin: &mut Origin) -> proto::RankStatus {
         let cursor = origin.cursor();
-        let status = self.until(|rank| rank.cursor == Some(cursor) && rank.trust() == proto::Trust::Exact).await;
+        let status =
+            self.clients.until(|rank| rank.cursor == Some(cursor) && rank.trust() == proto::Trust::Exact).await;
         for chain in 0..CHAINS {
             let question = ask(chain_tokens(chain));
             let expected: Vec<_> =
@@ -270,7 +247,7 @@ impl Copy {
 }
 
 fn count(rank: &proto::RankStatus, reason: &str) -> u64 {
-    rank.counters.iter().find(|counter| counter.reason == reason).map_or(0, |counter| counter.count)
+    counted(&rank.counters, reason)
 }
 
 #[tokio::test]
@@ -287,7 +264,7 @@ async fn a_copy_that_reads_the_log_answers_like_the_origin() {
         early.is_the_origin(&mut origin).await;
     }
     // States came by, and the one who followed did not need them.
-    let status = early.status().await;
+    let status = early.clients.rank().await;
     assert!(count(&status, "states_passed") > 2 && count(&status, "states_loaded") <= 1, "{status:?}");
     assert_eq!(count(&status, "gaps"), 0, "{status:?}");
     // The stream stays short, and whoever comes late finds a state in it.
@@ -297,13 +274,13 @@ async fn a_copy_that_reads_the_log_answers_like_the_origin() {
     let status = late.is_the_origin(&mut origin).await;
     assert_eq!(count(&status, "states_loaded"), 1);
     let log = origin.log().await;
-    assert!(log.connected && log.ranks_writing == 1 && counted(&log, "trims") > 2, "{log:?}");
+    assert!(log.connected && log.ranks_writing == 1 && counted(&log.counters, "trims") > 2, "{log:?}");
     assert_eq!(log_of(&mut late.clients).await.ranks_reading, 1);
 }
 
-#[tokio::test]
-async fn a_server_that_is_killed_and_remembers_leads_on() {
-    let Some(mut server) = Server::start(REMEMBERS).await else { return };
+/// A server that was killed three times, an origin, and a copy of it that was always as the origin again.
+async fn killed_again_and_again(args: &'static [&'static str]) -> Option<(Server, Origin, Copy)> {
+    let mut server = Server::start(args).await?;
     let mut origin = Origin::start(with_log(&server, true)).await;
     let mut copy = Copy::start(&server).await;
     origin.publish(50).await;
@@ -314,23 +291,19 @@ async fn a_server_that_is_killed_and_remembers_leads_on() {
         origin.publish(20).await;
         copy.is_the_origin(&mut origin).await;
     }
-    let status = copy.status().await;
+    Some((server, origin, copy))
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_and_remembers_leads_on() {
+    let Some((_server, _origin, mut copy)) = killed_again_and_again(REMEMBERS).await else { return };
+    let status = copy.clients.rank().await;
     assert!(count(&status, "connections") > 1, "{status:?}");
 }
 
 #[tokio::test]
 async fn a_server_that_is_killed_and_forgets_is_filled_again() {
-    let Some(mut server) = Server::start(FORGETS).await else { return };
-    let mut origin = Origin::start(with_log(&server, true)).await;
-    let mut copy = Copy::start(&server).await;
-    origin.publish(50).await;
-    copy.is_the_origin(&mut origin).await;
-    for _ in 0..3 {
-        origin.publish(20).await;
-        server.restart().await;
-        origin.publish(20).await;
-        copy.is_the_origin(&mut origin).await;
-    }
+    let Some((server, mut origin, _copy)) = killed_again_and_again(FORGETS).await else { return };
     let mut late = Copy::start(&server).await;
     late.is_the_origin(&mut origin).await;
 }
@@ -345,10 +318,10 @@ async fn without_a_server_or_a_writer_a_copy_is_degraded() {
     drop(origin.clients);
     origin.running.shutdown().await;
     let degraded = |rank: &proto::RankStatus| rank.trust() == proto::Trust::Degraded;
-    let status = copy.until(degraded).await;
+    let status = copy.clients.until(degraded).await;
     assert!(status.detail.contains("nobody writes"), "{status:?}");
     drop(server);
-    let status = copy.until(|rank| degraded(rank) && !rank.connected).await;
+    let status = copy.clients.until(|rank| degraded(rank) && !rank.connected).await;
     assert!(status.detail.contains("no connection"), "{status:?}");
     let log = log_of(&mut copy.clients).await;
     assert!(!log.connected && !log.detail.is_empty(), "{log:?}");
@@ -359,13 +332,13 @@ async fn what_was_trimmed_before_it_was_read_is_a_gap_until_the_next_state() {
     let Some(server) = Server::start(FORGETS).await else { return };
     let mut origin = Origin::start(with_log(&server, true)).await;
     origin.publish(1).await;
-    origin.appended("states_appended", 1).await;
+    origin.until_log(|log| counted(&log.counters, "states_appended") >= 1).await;
     origin.publish(30).await;
-    origin.appended("entries_appended", 31).await;
+    origin.until_log(|log| counted(&log.counters, "entries_appended") >= 31).await;
     // The state at the beginning is gone: somebody else's trimming.
     let _: u64 = server.ask("XTRIM", &[&stream(), "MAXLEN", "5"]).await;
     let mut copy = Copy::start(&server).await;
-    let status = copy.until(|rank| count(rank, "entries_before_a_state") == 5).await;
+    let status = copy.clients.until(|rank| count(rank, "entries_before_a_state") == 5).await;
     assert_eq!((status.trust(), status.cursor), (proto::Trust::Bootstrapping, None));
     // One who followed lacks what is taken from before it.
     let _: u64 = server.ask("DEL", &[&stream()]).await;
@@ -396,11 +369,11 @@ async fn nonsense_in_the_stream_is_counted_and_costs_trust_until_the_next_state(
             count(rank, "entries_unreadable") + count(rank, "gaps") > number as u64
                 || rank.trust() == proto::Trust::Degraded
         };
-        copy.until(seen).await;
+        copy.clients.until(seen).await;
         origin.publish(10).await;
         copy.is_the_origin(&mut origin).await;
     }
-    assert!(counted(&origin.log().await, "fenced") >= 1);
+    assert!(counted(&origin.log().await.counters, "fenced") >= 1);
 }
 
 #[tokio::test]
@@ -415,9 +388,8 @@ async fn a_server_that_hangs_holds_up_no_events() {
     copy.is_the_origin(&mut origin).await;
     server.signal("-STOP");
     origin.publish(400).await;
-    let listed = origin.clients.workers.list(proto::ListRequest::default()).await.unwrap().into_inner();
-    assert_eq!(listed.workers[0].ranks[0].cursor, Some(origin.cursor()), "applied while the server hangs");
-    copy.until(|rank| rank.trust() == proto::Trust::Degraded).await;
+    assert_eq!(origin.clients.rank().await.cursor, Some(origin.cursor()), "applied while the server hangs");
+    copy.clients.until(|rank| rank.trust() == proto::Trust::Degraded).await;
     server.signal("-CONT");
     copy.is_the_origin(&mut origin).await;
 }
@@ -431,13 +403,7 @@ async fn of_two_writers_one_writes_and_the_other_takes_over() {
     copy.is_the_origin(&mut first).await;
     let mut second = Origin::start(with_log(&server, true)).await;
     second.publish(10).await;
-    in_time(async {
-        let mut period = tokio::time::interval(Duration::from_millis(2));
-        while second.log().await.ranks_standby == 0 {
-            period.tick().await;
-        }
-    })
-    .await;
+    second.until_log(|log| log.ranks_standby > 0).await;
     for origin in [&mut first, &mut second] {
         origin.publish(10).await;
     }
@@ -457,18 +423,16 @@ async fn a_log_of_another_block_size_is_not_believed() {
     origin.publish(10).await;
     let running = run(with_log(&server, false)).await;
     let mut clients = clients(&running).await;
-    let rank = proto::RankSpec { events_endpoint: "log".into(), ..proto::RankSpec::default() };
-    let other = proto::WorkerSpec { ranks: vec![rank], block_size: BLOCK_SIZE * 2, ..spec(WORKER) };
+    let other = proto::WorkerSpec { block_size: BLOCK_SIZE * 2, ..read_from_the_log() };
     clients.register(other).await.unwrap();
     let mut copy = Copy { _running: running, clients };
-    copy.until(|rank| rank.trust() == proto::Trust::Misconfigured).await;
+    copy.clients.until(|rank| rank.trust() == proto::Trust::Misconfigured).await;
 }
 
 #[tokio::test]
 async fn a_rank_is_not_read_from_a_log_that_is_none() {
     let running = run(small()).await;
     let mut clients = clients(&running).await;
-    let rank = proto::RankSpec { events_endpoint: "log".into(), ..proto::RankSpec::default() };
-    let refused = clients.register(proto::WorkerSpec { ranks: vec![rank], ..spec(WORKER) }).await.unwrap_err();
+    let refused = clients.register(read_from_the_log()).await.unwrap_err();
     assert!(refused.message().contains("shared_log.url"), "{refused:?}");
 }

@@ -8,7 +8,7 @@ mod publisher;
 mod recorded;
 mod stream;
 
-use common::{in_time, run, small};
+use common::{DEADLINE, in_time, run, small};
 use engine::apply;
 use futures_util::{Stream, StreamExt, stream as streams};
 use kvatlas_index::{EngineHash, Holder, Index, IndexConfig, RankKey};
@@ -41,7 +41,6 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 const WORKER: &str = "w";
 const AT_ONCE: usize = 3;
-const DEADLINE: Duration = Duration::from_secs(20);
 
 fn quick() -> Raw {
     let mut raw = small();

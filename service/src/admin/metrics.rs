@@ -1,8 +1,8 @@
 //! The metrics, collected at scrape.
 
-use crate::fleet::{Fleet, FleetView, StateKeeper, Veto, now_ms};
+use crate::fleet::{Fleet, FleetView, StateKeeper, Veto};
 use crate::grpc::{Admission, ServiceFacts};
-use crate::ingest::Trust;
+use crate::ingest::{Trust, now_ms};
 use crate::lanes::LaneCounters;
 use crate::lookup::{BUCKETS_LEN, LookupEngine, LookupTimes};
 use crate::topology::{Pinned, shard_reports};

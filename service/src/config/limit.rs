@@ -8,6 +8,8 @@ use std::time::Duration;
 const SIZE_MAX: u64 = 1 << 40;
 /// Longest deadline that a setting may ask for.
 const DEADLINE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Most places of a semaphore. Tokio's count to about 2^61: more places than these are not to be had anyway.
+pub(super) const PLACES_MAX: usize = 1 << 32;
 
 /// A number with a smallest value.
 pub(super) fn at_least<T: PartialOrd + Display>(least: T, setting: &str, value: T) -> Result<T, ConfigError> {
@@ -25,6 +27,11 @@ pub(super) fn at_most<T: PartialOrd + Display>(most: T, setting: &str, value: T)
     if value <= most { Ok(value) } else { Err(refused(setting, format!("{value} is more than {most}"))) }
 }
 
+/// What [`millis`] makes a duration of.
+pub(super) fn to_millis(duration: Duration) -> u64 {
+    duration.as_millis() as u64
+}
+
 /// Milliseconds, no more than a day.
 pub(super) fn millis(setting: &str, value: u64) -> Result<Duration, ConfigError> {
     let duration = Duration::from_millis(value);
@@ -39,6 +46,7 @@ pub(super) fn some_millis(setting: &str, value: u64) -> Result<Duration, ConfigE
     millis(setting, at_least(1, setting, value)?)
 }
 
-fn refused(setting: &str, reason: String) -> ConfigError {
-    ConfigError::Value { setting: setting.into(), reason }
+/// An error that names the setting.
+pub(super) fn refused(setting: &str, reason: impl Into<String>) -> ConfigError {
+    ConfigError::Value { setting: setting.into(), reason: reason.into() }
 }

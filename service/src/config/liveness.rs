@@ -1,6 +1,6 @@
 //! `[liveness]`: what was written, and what comes of it.
 
-use super::limit::some_millis;
+use super::limit::{some_millis, to_millis};
 use super::raw::ConfigError;
 use crate::fleet::LivenessLimits;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ pub struct RawLiveness {
 impl Default for RawLiveness {
     fn default() -> Self {
         let LivenessLimits { enabled, stall, wedge } = LivenessLimits::default();
-        Self { enabled, stall_ms: stall.as_millis() as u64, wedge_ms: wedge.as_millis() as u64 }
+        Self { enabled, stall_ms: to_millis(stall), wedge_ms: to_millis(wedge) }
     }
 }
 

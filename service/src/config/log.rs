@@ -1,11 +1,13 @@
 //! `[shared_log]`: what was written, and what comes of it.
 
-use super::limit::{size, some_millis};
+use super::limit::{refused, size, some_millis, to_millis};
 use super::raw::ConfigError;
 use crate::log::LogLimits;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::time::Duration;
+
+/// Most entries that one read may take: there is a channel for twice as many.
+const READ_ENTRIES_MAX: usize = 1 << 16;
 
 /// `[shared_log]`: where the log is, and [`LogLimits`], durations in milliseconds.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
@@ -68,7 +70,6 @@ impl fmt::Debug for LogSettings {
 impl Default for RawLog {
     fn default() -> Self {
         let limits = LogLimits::default();
-        let ms = |duration: Duration| duration.as_millis() as u64;
         Self {
             url: String::new(),
             append: false,
@@ -78,12 +79,12 @@ impl Default for RawLog {
             entry_bytes_max: limits.entry_bytes_max,
             queue_entries_max: limits.queue_entries_max,
             queue_bytes_max: limits.queue_bytes_max,
-            lease_ms: ms(limits.lease),
-            retention_ms: ms(limits.retention),
-            response_max_ms: ms(limits.response_max),
-            retry_min_ms: ms(limits.retry_min),
-            retry_max_ms: ms(limits.retry_max),
-            block_ms: ms(limits.block),
+            lease_ms: to_millis(limits.lease),
+            retention_ms: to_millis(limits.retention),
+            response_max_ms: to_millis(limits.response_max),
+            retry_min_ms: to_millis(limits.retry_min),
+            retry_max_ms: to_millis(limits.retry_max),
+            block_ms: to_millis(limits.block),
             read_entries_max: limits.read_entries_max,
             catching_up_max: limits.catching_up_max,
             state_bytes_max: limits.state_bytes_max,
@@ -95,9 +96,7 @@ impl RawLog {
     /// The log, if there is to be one, with every limit in its range.
     pub(super) fn resolve(&self) -> Result<Option<LogSettings>, ConfigError> {
         let limits = self.limits()?;
-        let refuse = |setting: &str, reason: &str| {
-            Err(ConfigError::Value { setting: format!("shared_log.{setting}"), reason: reason.into() })
-        };
+        let refuse = |setting: &str, reason: &str| Err(refused(&name(setting), reason));
         if self.url.is_empty() {
             return if self.append { refuse("append", "without shared_log.url") } else { Ok(None) };
         }
@@ -111,7 +110,6 @@ impl RawLog {
     }
 
     fn limits(&self) -> Result<LogLimits, ConfigError> {
-        let name = |setting: &str| format!("shared_log.{setting}");
         let size = |setting: &str, value: usize| size(&name(setting), value);
         let value = |setting: &str, value: u64| size(setting, value as usize).map(|value| value as u64);
         let time = |setting: &str, ms: u64| some_millis(&name(setting), ms);
@@ -127,16 +125,19 @@ impl RawLog {
             retry_min: time("retry_min_ms", self.retry_min_ms)?,
             retry_max: time("retry_max_ms", self.retry_max_ms.max(self.retry_min_ms))?,
             block: time("block_ms", self.block_ms)?,
-            read_entries_max: size("read_entries_max", self.read_entries_max)?.min(1 << 16),
+            read_entries_max: size("read_entries_max", self.read_entries_max)?.min(READ_ENTRIES_MAX),
             catching_up_max: size("catching_up_max", self.catching_up_max)?,
             state_bytes_max: size("state_bytes_max", self.state_bytes_max)?,
         };
         if limits.renewal() <= limits.block {
-            let reason = "a third of it has to be longer than shared_log.block_ms".into();
-            return Err(ConfigError::Value { setting: "shared_log.lease_ms".into(), reason });
+            return Err(refused(&name("lease_ms"), "a third of it has to be longer than shared_log.block_ms"));
         }
         Ok(limits)
     }
+}
+
+fn name(setting: &str) -> String {
+    format!("shared_log.{setting}")
 }
 
 #[cfg(test)]

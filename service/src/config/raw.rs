@@ -1,5 +1,6 @@
 //! What the operator wrote: every setting with its default, and the sources it comes from.
 
+use super::limit::to_millis;
 use super::liveness::RawLiveness;
 use super::log::RawLog;
 use super::relay::RawRelay;
@@ -238,7 +239,7 @@ impl Default for RawIndex {
             lanes_per_shard: 0,
             numa: RawNuma::default(),
             huge_pages: RawHugePages::default(),
-            huge_pages_scan_ms: HugePages::TENDED_EVERY.as_millis() as u64,
+            huge_pages_scan_ms: to_millis(HugePages::TENDED_EVERY),
             huge_pages_per_scan: HugePages::COLLAPSES_MAX,
             ranks_max: index.ranks_max,
             blocks_max: index.blocks_max,
@@ -358,7 +359,6 @@ pub struct RawIngest {
 impl Default for RawIngest {
     fn default() -> Self {
         let ingest = IngestLimits::default();
-        let ms = |d: std::time::Duration| d.as_millis() as u64;
         Self {
             message_bytes_max: ingest.message_bytes_max,
             queue_batches_max: ingest.queue_batches_max,
@@ -366,15 +366,15 @@ impl Default for RawIngest {
             held_batches_max: ingest.held_batches_max,
             held_bytes_max: ingest.held_bytes_max,
             repairable_batches_max: ingest.repairable_batches_max,
-            replay_silence_max_ms: ms(ingest.replay_silence_max),
-            replay_duration_max_ms: ms(ingest.replay_duration_max),
+            replay_silence_max_ms: to_millis(ingest.replay_silence_max),
+            replay_duration_max_ms: to_millis(ingest.replay_duration_max),
             replay_requests_max: ingest.replay_requests_max,
             payload_hashes_max: ingest.payload_hashes_max,
-            idle_probe_ms: ms(ingest.idle_probe),
+            idle_probe_ms: to_millis(ingest.idle_probe),
             recovery_attempts_max: ingest.recovery_attempts_max,
-            recovery_backoff_min_ms: ms(ingest.recovery_backoff_min),
-            recovery_backoff_max_ms: ms(ingest.recovery_backoff_max),
-            snapshot_duration_max_ms: ms(ingest.snapshot_duration_max),
+            recovery_backoff_min_ms: to_millis(ingest.recovery_backoff_min),
+            recovery_backoff_max_ms: to_millis(ingest.recovery_backoff_max),
+            snapshot_duration_max_ms: to_millis(ingest.snapshot_duration_max),
             snapshot_bytes_max: ingest.snapshot_bytes_max,
             snapshots_in_flight_max: ingest.snapshots_in_flight_max,
             groups_max: ingest.groups_max,
@@ -384,9 +384,9 @@ impl Default for RawIngest {
             hashes_per_batch_max: ingest.decode.hashes_per_batch_max,
             tokens_per_event_max: ingest.decode.tokens_per_event_max,
             text_bytes_max: ingest.decode.text_bytes_max,
-            reconnect_min_ms: ms(ingest.reconnect_min),
-            reconnect_max_ms: ms(ingest.reconnect_max),
-            handshake_max_ms: ms(ingest.handshake_max),
+            reconnect_min_ms: to_millis(ingest.reconnect_min),
+            reconnect_max_ms: to_millis(ingest.reconnect_max),
+            handshake_max_ms: to_millis(ingest.handshake_max),
         }
     }
 }

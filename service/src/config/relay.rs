@@ -1,6 +1,6 @@
 //! `[relay]`: what was written, and what comes of it.
 
-use super::limit::{millis, size};
+use super::limit::{PLACES_MAX, millis, size, to_millis};
 use super::raw::ConfigError;
 use super::wire::RawWire;
 use crate::relay::RelayLimits;
@@ -37,11 +37,11 @@ impl Default for RawRelay {
             bytes_max: relay.bytes_max,
             subscribers_max: relay.subscribers_max,
             snapshots_in_flight_max: relay.snapshots_in_flight_max,
-            snapshot_stall_max_ms: relay.snapshot_stall_max.as_millis() as u64,
+            snapshot_stall_max_ms: to_millis(relay.snapshot_stall_max),
             snapshot_blocks_max: relay.snapshot.blocks_max,
             snapshot_bytes_max: relay.snapshot.bytes_max,
             wire_consumers_max: wire.consumers_max,
-            wire_stall_max_ms: wire.stall_max.as_millis() as u64,
+            wire_stall_max_ms: to_millis(wire.stall_max),
             wire: Vec::new(),
         }
     }
@@ -55,9 +55,9 @@ impl RawRelay {
             history_batches_max: self.history_batches_max,
             history_bytes_max: self.history_bytes_max,
             bytes_max: self.bytes_max,
-            // Tokio's semaphores count to about 2^61: more subscriptions than that are not to be had anyway.
-            subscribers_max: self.subscribers_max.min(1 << 32),
-            snapshots_in_flight_max: size("relay.snapshots_in_flight_max", self.snapshots_in_flight_max)?.min(1 << 32),
+            subscribers_max: self.subscribers_max.min(PLACES_MAX),
+            snapshots_in_flight_max: size("relay.snapshots_in_flight_max", self.snapshots_in_flight_max)?
+                .min(PLACES_MAX),
             snapshot_stall_max: Duration::from_millis(self.snapshot_stall_max_ms),
             snapshot: SnapshotLimits {
                 blocks_max: size("relay.snapshot_blocks_max", self.snapshot_blocks_max)?,

@@ -1,6 +1,6 @@
 //! `[replicas]`: what was written, and what comes of it.
 
-use super::limit::millis;
+use super::limit::{millis, refused, to_millis};
 use super::raw::ConfigError;
 use crate::replica::ReplicaSettings;
 use serde::{Deserialize, Serialize};
@@ -28,15 +28,14 @@ pub struct RawReplicas {
 impl Default for RawReplicas {
     fn default() -> Self {
         let settings = ReplicaSettings::default();
-        let ms = |d: std::time::Duration| d.as_millis() as u64;
         Self {
             peers: settings.peers,
             register_workers: settings.register_workers,
-            deadline_ms: ms(settings.deadline),
-            connect_max_ms: ms(settings.connect_max),
-            silence_max_ms: ms(settings.silence_max),
-            pause_min_ms: ms(settings.pause_min),
-            pause_max_ms: ms(settings.pause_max),
+            deadline_ms: to_millis(settings.deadline),
+            connect_max_ms: to_millis(settings.connect_max),
+            silence_max_ms: to_millis(settings.silence_max),
+            pause_min_ms: to_millis(settings.pause_min),
+            pause_max_ms: to_millis(settings.pause_max),
             rank_bytes_max: settings.rank_bytes_max,
         }
     }
@@ -47,7 +46,7 @@ impl RawReplicas {
     pub(super) fn resolve(&self) -> Result<ReplicaSettings, ConfigError> {
         if self.peers.len() > PEERS_MAX {
             let reason = format!("{} peers, at most {PEERS_MAX}", self.peers.len());
-            return Err(ConfigError::Value { setting: "replicas.peers".into(), reason });
+            return Err(refused("replicas.peers", reason));
         }
         Ok(ReplicaSettings {
             peers: self.peers.iter().map(|peer| address(peer)).collect::<Result<_, _>>()?,
@@ -63,7 +62,7 @@ impl RawReplicas {
 }
 
 fn address(peer: &str) -> Result<String, ConfigError> {
-    let error = |reason: &str| ConfigError::Value { setting: "replicas.peers".into(), reason: reason.into() };
+    let error = |reason: &str| refused("replicas.peers", reason);
     let uri = if peer.contains("://") { peer.to_owned() } else { format!("http://{peer}") };
     let endpoint = Endpoint::from_shared(uri.clone()).map_err(|_| error(&format!("{peer:?} is no address")))?;
     if endpoint.uri().scheme_str() != Some("http") || endpoint.uri().port_u16().is_none() {

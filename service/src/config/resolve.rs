@@ -1,9 +1,9 @@
 //! What was resolved and checked.
 
-use super::limit::{at_least, at_most, millis, size, some_millis};
+use super::limit::{PLACES_MAX, at_least, at_most, millis, refused, size, some_millis};
 use super::log::LogSettings;
 use super::raw::{ConfigError, Raw, RawHugePages, RawIngest, RawNuma};
-use crate::fleet::{FleetLimits, LivenessLimits, Registration, StateSettings};
+use crate::fleet::{FleetError, FleetLimits, LivenessLimits, Registration, StateSettings};
 use crate::grpc::GrpcLimits;
 use crate::ingest::IngestLimits;
 use crate::lanes::LaneSettings;
@@ -86,7 +86,7 @@ impl Resolved {
     pub fn on(raw: &Raw, machine: Machine) -> Result<Self, ConfigError> {
         let plan = Plan::new(&machine, &asked(raw)?);
         let index = index(raw, &plan);
-        index.check().map_err(|error| ConfigError::Value { setting: "index".into(), reason: error.to_string() })?;
+        index.check().map_err(|error| refused("index", error.to_string()))?;
         let fleet = FleetLimits {
             workers_max: size("fleet.workers_max", raw.fleet.workers_max)?,
             ranks_per_worker_max: size("fleet.ranks_per_worker_max", raw.fleet.ranks_per_worker_max)?,
@@ -105,10 +105,8 @@ impl Resolved {
         };
         let workers = raw.workers.iter().map(|w| w.resolve()).collect::<Result<Vec<_>, _>>()?;
         for worker in &workers {
-            worker.check(&fleet).map_err(|error| ConfigError::Value {
-                setting: format!("workers[{}]", worker.worker.id),
-                reason: error.to_string(),
-            })?;
+            let named = |error: FleetError| refused(&format!("workers[{}]", worker.worker.id), error.to_string());
+            worker.check(&fleet).map_err(named)?;
         }
         let admin_listen =
             if raw.admin.listen.is_empty() { None } else { Some(address("admin.listen", &raw.admin.listen)?) };
@@ -150,10 +148,9 @@ impl Resolved {
 
 /// What the plan is made of. Numbers that it would make lists of are checked first.
 fn asked(raw: &Raw) -> Result<Asked, ConfigError> {
-    let limits = IndexConfig { shards: raw.index.shards.max(1), ..IndexConfig::default() };
-    let lanes_per_shard = raw.index.lanes_per_shard.max(1);
-    let limits = IndexConfig { lanes_per_shard, ..limits };
-    limits.check().map_err(|error| ConfigError::Value { setting: "index".into(), reason: error.to_string() })?;
+    let (shards, lanes_per_shard) = (raw.index.shards.max(1), raw.index.lanes_per_shard.max(1));
+    let limits = IndexConfig { shards, lanes_per_shard, ..IndexConfig::default() };
+    limits.check().map_err(|error| refused("index", error.to_string()))?;
     Ok(Asked {
         numa: match raw.index.numa {
             RawNuma::Auto => Numa::Auto,
@@ -230,7 +227,7 @@ fn grpc(raw: &Raw) -> Result<GrpcLimits, ConfigError> {
         explain_ranks_max: size("limits.explain_ranks_max", limits.explain_ranks_max)?,
         streams_per_connection_max: limits.streams_per_connection_max.max(1),
         stream_answers_max: size("limits.stream_answers_max", limits.stream_answers_max)?,
-        copies_in_flight_max: limits.copies_in_flight_max.min(1 << 32),
+        copies_in_flight_max: limits.copies_in_flight_max.min(PLACES_MAX),
     })
 }
 
@@ -255,7 +252,7 @@ fn ingest(raw: &RawIngest) -> Result<IngestLimits, ConfigError> {
         )?,
         snapshot_duration_max: millis("ingest.snapshot_duration_max_ms", raw.snapshot_duration_max_ms)?,
         snapshot_bytes_max: size("ingest.snapshot_bytes_max", raw.snapshot_bytes_max)?,
-        snapshots_in_flight_max: size("ingest.snapshots_in_flight_max", raw.snapshots_in_flight_max)?.min(1 << 32),
+        snapshots_in_flight_max: size("ingest.snapshots_in_flight_max", raw.snapshots_in_flight_max)?.min(PLACES_MAX),
         groups_max: size("ingest.groups_max", raw.groups_max)?,
         decode: DecodeLimits {
             payload_bytes_max: size("ingest.payload_bytes_max", raw.payload_bytes_max)?,
@@ -272,10 +269,8 @@ fn ingest(raw: &RawIngest) -> Result<IngestLimits, ConfigError> {
 }
 
 fn address(setting: &str, value: &str) -> Result<SocketAddr, ConfigError> {
-    value.parse().map_err(|_| ConfigError::Value {
-        setting: setting.into(),
-        reason: format!("{value:?} is not an address and port, for example 127.0.0.1:50071"),
-    })
+    let reason = || format!("{value:?} is not an address and port, for example 127.0.0.1:50071");
+    value.parse().map_err(|_| refused(setting, reason()))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `[state]`: what was written, and what comes of it.
 
-use super::limit::millis;
+use super::limit::{millis, refused, to_millis};
 use super::raw::ConfigError;
 use crate::fleet::StateSettings;
 use serde::{Deserialize, Serialize};
@@ -20,11 +20,7 @@ pub struct RawState {
 impl Default for RawState {
     fn default() -> Self {
         let state = StateSettings::default();
-        Self {
-            file: String::new(),
-            file_bytes_max: state.file_bytes_max,
-            write_max_ms: state.write_max.as_millis() as u64,
-        }
+        Self { file: String::new(), file_bytes_max: state.file_bytes_max, write_max_ms: to_millis(state.write_max) }
     }
 }
 
@@ -34,7 +30,7 @@ impl RawState {
         let file = (!self.file.is_empty()).then(|| PathBuf::from(&self.file));
         if file.as_ref().is_some_and(|file| file.file_name().is_none()) {
             let reason = format!("{:?} names no file", self.file);
-            return Err(ConfigError::Value { setting: "state.file".into(), reason });
+            return Err(refused("state.file", reason));
         }
         let write_max = millis("state.write_max_ms", self.write_max_ms)?;
         Ok(StateSettings { file, file_bytes_max: self.file_bytes_max, write_max })

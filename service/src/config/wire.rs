@@ -1,5 +1,6 @@
 //! `[[relay.wire]]`: what was written, and what comes of it.
 
+use super::limit::refused;
 use super::raw::ConfigError;
 use crate::republish::{ReplayLayout, ReplayLayoutError, WireRule};
 use serde::{Deserialize, Serialize};
@@ -43,10 +44,7 @@ impl Default for RawWire {
 impl RawWire {
     /// The rule, each value in its range.
     pub(super) fn resolve(&self) -> Result<WireRule, ConfigError> {
-        let error = |field: &str, reason: String| {
-            let setting = format!("relay.wire[{}].{field}", self.worker);
-            ConfigError::Value { setting, reason }
-        };
+        let error = |field: &str, reason: String| refused(&format!("relay.wire[{}].{field}", self.worker), reason);
         let host = self.host.parse().map_err(|_| error("host", format!("{:?} is not an address", self.host)))?;
         if self.events_port == self.replay_port && self.events_port != 0 {
             return Err(error("replay_port", "the same as events_port".into()));

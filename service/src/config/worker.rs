@@ -1,5 +1,6 @@
 //! A static worker as written in a file or a flag.
 
+use super::limit::refused;
 use super::raw::ConfigError;
 use crate::fleet::{LOG_ENDPOINT, Registration};
 use crate::ingest::{Engine, HashChoice, RankEndpoint, SnapshotDialect, WorkerSpec};
@@ -62,7 +63,7 @@ pub struct RawWorker {
 impl RawWorker {
     /// Reads `key=value,key=value`, with the keys of the file.
     pub fn from_flag(text: &str) -> Result<Self, ConfigError> {
-        let error = |reason: String| ConfigError::Value { setting: format!("--worker {text:?}"), reason };
+        let error = |reason: String| refused(&format!("--worker {text:?}"), reason);
         let mut worker = Self::default();
         for part in text.split(',').filter(|p| !p.is_empty()) {
             let (key, value) = part.split_once('=').ok_or_else(|| error(format!("{part:?} is not key=value")))?;
@@ -93,10 +94,7 @@ impl RawWorker {
 
     /// The worker as the fleet takes it.
     pub fn resolve(&self) -> Result<Registration, ConfigError> {
-        let error = |field: &str, reason: String| {
-            let setting = format!("workers[{}].{field}", self.id);
-            ConfigError::Value { setting, reason }
-        };
+        let error = |field: &str, reason: String| refused(&format!("workers[{}].{field}", self.id), reason);
         let engine = match self.engine.as_deref().unwrap_or("auto") {
             "auto" => Engine::Auto,
             "vllm" => Engine::Vllm,

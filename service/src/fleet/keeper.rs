@@ -2,8 +2,8 @@
 //! next run.
 
 use super::registry::Fleet;
-use super::status_cell::now_ms;
 use super::view::RankEntry;
+use crate::ingest::now_ms;
 use crate::seed::{NoSeed, Seed, SeedStock, StateError, StateFile, StateWriter, Written};
 use futures_util::StreamExt;
 use std::collections::BTreeMap;

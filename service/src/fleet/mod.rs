@@ -30,6 +30,6 @@ pub use push_cursor::{PushHeader, PushVerdict};
 pub use registration::{Feed, FleetLimits, Registration};
 pub use registry::{Fleet, FleetEvent, LaneBalance, Registered};
 pub use shared_log::{LOG_ENDPOINT, LogStatus, SharedLog};
-pub use status_cell::{Brief, StatusCell, now_ms};
+pub use status_cell::{Brief, StatusCell};
 pub use view::{FleetView, Group, RankEntry, WorkerEntry};
 pub use watcher::{VetoCell, VetoCounters};

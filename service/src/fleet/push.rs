@@ -2,9 +2,8 @@
 
 use super::push_cursor::{PushCursor, PushHeader, PushVerdict};
 use super::registry::FleetEvents;
-use super::status_cell::now_ms;
 use super::view::RankEntry;
-use crate::ingest::{RankStatus, Trust};
+use crate::ingest::{RankStatus, Trust, now_ms};
 use crate::lanes::LaneError;
 use crate::ops::{Applied, Op, OpBatch};
 use bytes::Bytes;

@@ -4,7 +4,6 @@ use crate::ingest::{RankStatus, Trust};
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Set in the brief byte when answers about the rank may be too high.
 const UPPER_BOUND: u8 = 0x80;
@@ -74,11 +73,6 @@ fn trust_of(byte: u8) -> Trust {
     const ALL: [Trust; 6] =
         [Trust::NeverSeen, Trust::Bootstrapping, Trust::Exact, Trust::Partial, Trust::Degraded, Trust::Misconfigured];
     ALL.into_iter().find(|t| *t as u8 == byte).unwrap_or_default()
-}
-
-/// Unix time in milliseconds. A clock before 1970 reads as 0.
-pub fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
 }
 
 #[cfg(test)]

@@ -4,16 +4,15 @@
 
 use super::liveness::{Liveness, LivenessInput, LivenessLimits, LivenessOutput, Veto};
 use super::registry::FleetEvents;
-use super::status_cell::now_ms;
 use super::view::WorkerEntry;
 use crate::ingest::socket::Endpoint;
-use crate::ingest::{IngestLimits, Pulse, probe};
+use crate::ingest::{IngestLimits, Pulse, now_ms, probe, sleep_some};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Vetoes since start, by kind.
@@ -186,13 +185,6 @@ impl Watcher {
             None => tracing::info!(%worker, was, "a worker is offered again"),
         }
         self.events.publish_veto(&self.worker, from, to, since_ms);
-    }
-}
-
-async fn sleep_some(until: Option<Instant>) {
-    match until {
-        Some(until) => sleep_until(until).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::facts::Waiting;
 use super::proto;
-use crate::fleet::{Feed, LogStatus, PushOutcome, PushVerdict, RankEntry, Registration, Veto, WorkerEntry, now_ms};
-use crate::ingest::{Engine, Trust};
+use crate::fleet::{Feed, LogStatus, PushOutcome, PushVerdict, RankEntry, Registration, Veto, WorkerEntry};
+use crate::ingest::{Engine, Trust, now_ms};
 use crate::lanes::LaneHandle;
 use crate::lookup::{Answer, Explained, Finding, FindingKind, Stop, Why};
 use crate::replica::ProgressReport;

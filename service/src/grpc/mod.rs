@@ -24,9 +24,9 @@ pub use facts::{ServiceFacts, Waiting, WaitingRank};
 pub use index::IndexApi;
 pub use limits::GrpcLimits;
 pub use peers::start_from_peers;
-#[cfg(feature = "redis")]
-pub(crate) use questions::push_batch;
 pub use questions::registration_from_proto;
+#[cfg(feature = "redis")]
+pub(crate) use questions::{push_batch, trust_from_proto};
 #[cfg(feature = "redis")]
 pub(crate) use relayed::relayed_batch;
 pub use smg_events::SmgApi;

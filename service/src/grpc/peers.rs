@@ -3,7 +3,7 @@
 use super::proto;
 use super::proto::event_service_client::EventServiceClient;
 use super::proto::snapshot_chunk::Part;
-use super::questions::{event_tier, registration_from_proto};
+use super::questions::{event_tier, registration_from_proto, trust_from_proto};
 use crate::fleet::{Fleet, Registration};
 use crate::ingest::Trust;
 use crate::ops::Op;
@@ -214,10 +214,11 @@ fn resume_to_proto(resume: Resume) -> proto::SnapshotResume {
 fn piece(part: Part) -> Result<(Piece, Option<Registration>), &'static str> {
     match part {
         Part::Header(header) => {
+            let trust = trust_from_proto(header.trust());
             let spec = header.worker.ok_or("header_without_worker")?;
             let registration = registration_from_proto(spec).map_err(|_| "header_malformed")?;
             let identity = Identity::of(&registration.worker, header.rank);
-            let trust = trust(header.trust).ok_or("header_malformed")?;
+            let trust = trust.ok_or("header_malformed")?;
             let (cut, learned) = match header.cut {
                 Some(cut) => {
                     let (cut, learned) = rank_cut(cut, trust);
@@ -241,18 +242,6 @@ fn rank_cut(cut: proto::RankCut, trust: Trust) -> (Cut, Learned) {
     let proto::RankCut { cursor, proofs, incarnation, main_group, size_agrees, upper_bound } = cut;
     let proofs = proofs.into_iter().map(|proof| Proof { sequence: proof.sequence, payload_hash: proof.hash }).collect();
     (Cut { cursor, incarnation, trust, proofs }, Learned { main_group, size_agrees, upper_bound })
-}
-
-fn trust(trust: i32) -> Option<Trust> {
-    Some(match proto::Trust::try_from(trust).ok()? {
-        proto::Trust::Unspecified => return None,
-        proto::Trust::NeverSeen => Trust::NeverSeen,
-        proto::Trust::Bootstrapping => Trust::Bootstrapping,
-        proto::Trust::Exact => Trust::Exact,
-        proto::Trust::Partial => Trust::Partial,
-        proto::Trust::Degraded => Trust::Degraded,
-        proto::Trust::Misconfigured => Trust::Misconfigured,
-    })
 }
 
 /// An event of a state; `None` for one that no state has.

@@ -4,7 +4,7 @@ use super::error::ServiceError;
 use super::limits::GrpcLimits;
 use super::{proto, push_wire};
 use crate::fleet::{PushBatch, PushHeader, RankEntry, Registration};
-use crate::ingest::{Engine, HashChoice, RankEndpoint, SnapshotDialectError, WorkerSpec};
+use crate::ingest::{Engine, HashChoice, RankEndpoint, SnapshotDialectError, Trust, WorkerSpec};
 use crate::lookup::{ItemText, NamespaceText, Prompt, Question, RankChoice, TierSet};
 use crate::ops::Op;
 use crate::wire::ContentHasher;
@@ -67,6 +67,19 @@ fn named_tier(field: &'static str, tier: i32) -> Result<Tier, ServiceError> {
         Ok(proto::Tier::External) => Ok(Tier::External),
         Ok(proto::Tier::Unspecified) | Err(_) => Err(ServiceError::invalid(field, format!("not a tier: {tier}"))),
     }
+}
+
+/// How far another replica believes a rank; `None`: it does not say.
+pub(crate) fn trust_from_proto(trust: proto::Trust) -> Option<Trust> {
+    Some(match trust {
+        proto::Trust::Unspecified => return None,
+        proto::Trust::NeverSeen => Trust::NeverSeen,
+        proto::Trust::Bootstrapping => Trust::Bootstrapping,
+        proto::Trust::Exact => Trust::Exact,
+        proto::Trust::Partial => Trust::Partial,
+        proto::Trust::Degraded => Trust::Degraded,
+        proto::Trust::Misconfigured => Trust::Misconfigured,
+    })
 }
 
 /// The tier of an event: absent is the device.

@@ -1,5 +1,6 @@
 //! Admission of one rank's events: cursor, normalizer, trust, and the subscriber that feeds them.
 
+mod clock;
 mod counters;
 pub mod cursor;
 mod hash_check;
@@ -12,6 +13,7 @@ mod spec;
 mod status;
 mod subscriber;
 
+pub(crate) use clock::{STATUS_PERIOD, now_ms, sleep_some};
 pub use counters::Counters;
 pub use hash_choice::{HASH_CHECK_EVERY_DEFAULT, HASH_SCHEME_BYTES_MAX, HashChoice, HashChoiceError};
 pub use rank::{Now, Rank, RankInput, RankOutput};

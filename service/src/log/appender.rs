@@ -128,7 +128,6 @@ pub struct Appender {
     queue_bytes: usize,
     /// Of the queue, so many are on their way.
     sent: usize,
-    subscribed: bool,
     /// A state was asked for and is not complete in the stream.
     state_underway: bool,
     /// Where the state that is being appended begins.
@@ -155,7 +154,6 @@ impl Appender {
             queue: VecDeque::new(),
             queue_bytes: 0,
             sent: 0,
-            subscribed: false,
             state_underway: false,
             state_from: None,
             since: (0, 0),
@@ -168,12 +166,14 @@ impl Appender {
     /// Takes one input and appends what to do, in order.
     pub fn step(&mut self, now: Now, input: AppenderInput, out: &mut Vec<AppenderOutput>) {
         use AppenderInput::{Appended, Lease, Over, Piece, Tail, Tick, Trimmed, Unanswered};
+        // Anything else is an answer.
+        self.asked &= matches!(input, Piece(_) | Over(_) | Tick);
         match input {
             Lease { ours, stream } => self.on_lease(now, ours, stream, out),
             Tail(tail) => self.on_tail(now, tail, out),
             Appended(Outcome::Taken) => self.on_taken(out),
-            Appended(Outcome::Fenced) => self.on_refused(now, "fenced", out),
-            Appended(Outcome::Refused) => self.on_refused(now, "refused", out),
+            Appended(Outcome::Fenced) => self.begin_anew(now, "fenced", out),
+            Appended(Outcome::Refused) => self.begin_anew(now, "refused", out),
             Appended(Outcome::Unanswered) | Unanswered => self.on_unanswered(now, out),
             Trimmed => self.on_trimmed(),
             Piece(piece) => self.on_piece(now, piece, out),
@@ -247,7 +247,6 @@ impl Appender {
     }
 
     fn on_lease(&mut self, now: Now, ours: bool, stream: bool, out: &mut Vec<AppenderOutput>) {
-        self.answered();
         self.lease_at = now.elapsed + self.limits.renewal();
         if !ours {
             if self.role == Role::Write {
@@ -263,7 +262,6 @@ impl Appender {
     }
 
     fn on_tail(&mut self, now: Now, tail: Option<EntryId>, out: &mut Vec<AppenderOutput>) {
-        self.answered();
         match self.role {
             Role::Claim => self.claim(now, tail, out),
             Role::Write if self.verify => {
@@ -293,14 +291,11 @@ impl Appender {
         };
         self.epoch = after.max(clock);
         self.counters.bump("epochs");
-        self.forget_queue();
-        (self.taken, self.verify, self.state_from, self.trim_from) = (0, false, None, None);
-        (self.role, self.since) = (Role::Write, (0, 0));
+        (self.role, self.taken) = (Role::Write, 0);
         self.subscribe(out);
     }
 
     fn on_taken(&mut self, out: &mut Vec<AppenderOutput>) {
-        self.answered();
         self.pause = self.limits.retry_min;
         let sent = std::mem::take(&mut self.sent);
         self.take(sent, out);
@@ -331,7 +326,6 @@ impl Appender {
     }
 
     fn on_trimmed(&mut self) {
-        self.answered();
         self.counters.bump("trims");
         if self.role == Role::Delete {
             self.role = Role::Claim;
@@ -352,11 +346,8 @@ impl Appender {
     }
 
     fn on_unanswered(&mut self, now: Now, out: &mut Vec<AppenderOutput>) {
-        self.answered();
         self.counters.bump("unanswered");
         self.wait(now);
-        // The lease may be over by then.
-        self.lease_at = self.retry_at;
         match self.role {
             // A state on its way takes up the relay's room.
             Role::Write if self.state_underway => self.stand_by(out),
@@ -366,16 +357,10 @@ impl Appender {
         }
     }
 
-    fn on_refused(&mut self, now: Now, reason: &'static str, out: &mut Vec<AppenderOutput>) {
-        self.answered();
-        self.begin_anew(now, reason, out);
-    }
-
     /// Something is wrong with the stream, or with what should be appended: after a pause the lease decides who goes on.
     fn begin_anew(&mut self, now: Now, reason: &'static str, out: &mut Vec<AppenderOutput>) {
         self.counters.bump(reason);
         self.wait(now);
-        self.lease_at = self.retry_at;
         self.stand_by(out);
     }
 
@@ -386,31 +371,26 @@ impl Appender {
         self.role = Role::Claim;
     }
 
+    /// Gives everything up that was to be appended.
     fn stand_by(&mut self, out: &mut Vec<AppenderOutput>) {
-        self.role = Role::Standby;
-        self.forget_queue();
-        (self.verify, self.state_underway, self.trim_from) = (false, false, None);
-        if std::mem::take(&mut self.subscribed) {
+        self.queue.clear();
+        (self.queue_bytes, self.sent, self.since) = (0, 0, (0, 0));
+        (self.verify, self.state_underway, self.state_from, self.trim_from) = (false, false, None, None);
+        // Whoever writes has a subscription, and nobody else.
+        if std::mem::replace(&mut self.role, Role::Standby) == Role::Write {
             out.push(AppenderOutput::Unsubscribe);
         }
     }
 
     fn subscribe(&mut self, out: &mut Vec<AppenderOutput>) {
-        (self.subscribed, self.state_underway) = (true, true);
+        self.state_underway = true;
         out.push(AppenderOutput::Subscribe);
-    }
-
-    fn forget_queue(&mut self) {
-        self.queue.clear();
-        (self.queue_bytes, self.sent) = (0, 0);
-    }
-
-    fn answered(&mut self) {
-        self.asked = false;
     }
 
     fn wait(&mut self, now: Now) {
         self.retry_at = now.elapsed + self.pause;
+        // The lease may be over by then.
+        self.lease_at = self.retry_at;
         self.pause = (self.pause * 2).min(self.limits.retry_max);
     }
 }

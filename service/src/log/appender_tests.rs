@@ -224,6 +224,20 @@ fn what_waits_is_bounded_and_nothing_too_large_is_appended() {
 }
 
 #[test]
+fn who_gave_up_asks_for_no_state() {
+    let limits = LogLimits { entries_max: 1, entry_bytes_max: 5, ..LogLimits::default() };
+    let (mut machine, _) = Machine::writing(limits, None);
+    machine.append(STATE);
+    machine.step(0, AppenderInput::Trimmed);
+    assert_eq!(machine.append(BATCH), [AppenderOutput::Subscribe]);
+    machine.step(0, piece(false, false));
+    let large = Piece { bytes: Bytes::from_static(b"larger"), begins: false, ends: false };
+    assert_eq!(machine.step(0, AppenderInput::Piece(large)), [AppenderOutput::Unsubscribe]);
+    // It comes late, and enough had come after the state.
+    assert_eq!(machine.step(0, AppenderInput::Appended(Outcome::Taken)), []);
+}
+
+#[test]
 fn a_server_that_does_not_answer_holds_no_state() {
     let (mut machine, _) = Machine::writing(LogLimits::default(), None);
     machine.step(0, piece(true, false));

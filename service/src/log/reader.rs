@@ -303,8 +303,7 @@ impl Reader {
                 self.place = Place::Following;
                 self.said = trust.or(self.said);
                 if self.cursor != Some(sequence) {
-                    self.counters.bump("gaps");
-                    self.lose("a state in the log is not the one that its batches lead to");
+                    self.lose_counted("a state in the log is not the one that its batches lead to");
                 }
             }
             Place::Passing => {}
@@ -320,13 +319,11 @@ impl Reader {
                 }
             }
             Place::Collecting { .. } => {
-                self.counters.bump("gaps");
-                self.lose("parts of a state in the log do not fit together");
+                self.lose_counted("parts of a state in the log do not fit together");
             }
             Place::Searching => self.counters.bump("entries_before_a_state"),
             Place::Following => {
-                self.counters.bump("gaps");
-                self.lose("a state in the log has no beginning");
+                self.lose_counted("a state in the log has no beginning");
             }
         }
     }

@@ -5,6 +5,7 @@
 //! sees a gap. A batch half told would be believed.
 
 use super::proto::common;
+use crate::ingest::normalize::is_full_kind;
 use crate::wire::{Batch, DecodeError, Event, Msgpack, Removed, Stored};
 use bytes::Bytes;
 use common::kv_cache_event::Data;
@@ -33,8 +34,6 @@ pub enum Unsayable {
     Copies,
 }
 
-/// Attention kinds whose blocks depend on all tokens before them.
-const FULL_KINDS: [&str; 3] = ["full_attention", "mla_attention", "sink_full_attention"];
 /// Media by level.
 const MEDIA: [&str; 2] = ["GPU", "CPU"];
 
@@ -70,7 +69,7 @@ fn said_store(stored: &Stored<'_>) -> Result<Option<common::KvBlocksStored>, Uns
     if !is_own(stored.locality, stored.ownership) {
         return Ok(None);
     }
-    if stored.group.is_some_and(|group| group != 0) || stored.kind.is_some_and(|kind| !FULL_KINDS.contains(&kind)) {
+    if stored.group.is_some_and(|group| group != 0) || stored.kind.is_some_and(|kind| !is_full_kind(kind)) {
         return Err(Unsayable::Group);
     }
     let named = [stored.lora_name, stored.cache_salt].into_iter().flatten().any(|text| !text.is_empty());

@@ -23,7 +23,7 @@
 //! OUT_OF_RANGE and DATA_LOSS: clear, and from the start. Whatever taints the rank is tried to mend by asking for everything again,
 //! with growing pauses: a stream that begins with batch 0 or a clear replaces all; any other changes nothing.
 
-use crate::ingest::{IngestLimits, Trust};
+use crate::ingest::{Counters, IngestLimits, Trust};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -102,7 +102,7 @@ pub struct StreamCursor {
     attempts: u32,
     pause: Duration,
     mend_at: Option<Duration>,
-    counts: Vec<(&'static str, u64)>,
+    counters: Counters,
 }
 
 impl StreamCursor {
@@ -123,7 +123,7 @@ impl StreamCursor {
             attempts: 0,
             pause: limits.recovery_backoff_min,
             mend_at: None,
-            counts: Vec::new(),
+            counters: Counters::default(),
         }
     }
 
@@ -149,11 +149,11 @@ impl StreamCursor {
         match end {
             End::Broken => false,
             End::StartOver => {
-                self.count("start_overs", 1);
+                self.counters.bump("start_overs");
                 self.forget()
             }
             End::NotOffered => {
-                self.count("not_offered", 1);
+                self.counters.bump("not_offered");
                 self.offered = false;
                 self.mend_at = None;
                 self.forget()
@@ -194,7 +194,7 @@ impl StreamCursor {
         self.mend_at = None;
         self.attempts = self.attempts.saturating_add(1);
         self.pause = (self.pause * 2).min(self.limits.recovery_backoff_max);
-        self.count("recoveries_begun", 1);
+        self.counters.bump("recoveries_begun");
         self.phase = Phase::AskedForAll;
         true
     }
@@ -238,35 +238,45 @@ impl StreamCursor {
         self.incarnation
     }
 
-    /// What has to be counted since the last call.
-    pub fn take_counts(&mut self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        self.counts.drain(..)
+    /// Whether a stream was asked for and has not ended.
+    pub fn is_connected(&self) -> bool {
+        self.connected
+    }
+
+    /// Counts by reason.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Whether nothing of the publisher's life comes before this batch.
+    fn is_first(&self, sequence: u64) -> bool {
+        sequence == 0 || self.first_is_clear && sequence == 1
     }
 
     fn judge(&mut self, header: Header) -> Verdict {
-        let begins = header.sequence == 0 || header.clears || self.first_is_clear && header.sequence == 1;
+        let begins = header.clears || self.is_first(header.sequence);
         let Some(cursor) = self.cursor else {
             return Verdict::Apply { clear_first: false };
         };
         if self.phase == Phase::AskedForAll && begins {
-            self.count("recovered", 1);
+            self.counters.bump("recovered");
             return Verdict::Apply { clear_first: true };
         }
         let same = self.hashes.iter().rev().find(|(sequence, _)| *sequence == header.sequence).map(|(_, hash)| *hash);
         match header.sequence {
             s if s <= cursor && same == Some(header.hash) => {
-                self.count("stale_batches", 1);
+                self.counters.bump("stale_batches");
                 if s == cursor {
                     self.phase = Phase::Live;
                 }
                 Verdict::Drop
             }
             s if s <= cursor => {
-                self.count("restarts", 1);
+                self.counters.bump("restarts");
                 if begins { Verdict::Apply { clear_first: true } } else { self.start_over() }
             }
             _ if self.phase == Phase::Asked => {
-                self.count("unproven_resumes", 1);
+                self.counters.bump("unproven_resumes");
                 self.lose(cursor, header.sequence);
                 self.taint(Standing::Partial, "the server could not show that the publisher is the same");
                 Verdict::Apply { clear_first: true }
@@ -284,7 +294,7 @@ impl StreamCursor {
     fn gap(&mut self, cursor: u64, sequence: u64) -> Verdict {
         if self.gap_after != Some(cursor) {
             self.gap_after = Some(cursor);
-            self.count("gaps", 1);
+            self.counters.bump("gaps");
             self.phase = Phase::Asked;
             return Verdict::Again { clear: false };
         }
@@ -299,7 +309,7 @@ impl StreamCursor {
     }
 
     fn lose(&mut self, cursor: u64, sequence: u64) {
-        self.count("lost_batches", sequence - cursor - 1);
+        self.counters.add("lost_batches", sequence - cursor - 1);
     }
 
     fn start_over(&mut self) -> Verdict {
@@ -316,13 +326,12 @@ impl StreamCursor {
 
     /// Moves the cursor over a batch that is applied.
     fn take(&mut self, header: Header, clear_first: bool) {
-        let begins = header.sequence == 0 || self.first_is_clear && header.sequence == 1;
         let first = self.cursor.is_none();
         if first || clear_first {
             self.incarnation += 1;
             self.hashes.clear();
         }
-        if header.clears || begins && (first || clear_first) {
+        if header.clears || self.is_first(header.sequence) && (first || clear_first) {
             self.standing = Standing::Exact;
             self.why = None;
             self.attempts = 0;
@@ -354,9 +363,5 @@ impl StreamCursor {
         } else if self.mend_at.is_none() && attempts_left && self.phase == Phase::Live {
             self.mend_at = Some(now + self.pause);
         }
-    }
-
-    fn count(&mut self, reason: &'static str, count: u64) {
-        self.counts.push((reason, count));
     }
 }

@@ -37,8 +37,8 @@ impl Run {
         self.cursor.connected();
     }
 
-    fn counted(&mut self, reason: &str) -> u64 {
-        self.cursor.take_counts().filter(|(r, _)| *r == reason).map(|(_, n)| n).sum()
+    fn counted(&self, reason: &str) -> u64 {
+        self.cursor.counters().get(reason)
     }
 }
 

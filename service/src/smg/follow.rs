@@ -8,9 +8,11 @@ use super::proto::common::{KvEventBatch, SubscribeKvEventsRequest};
 use super::proto::sglang_scheduler_client::SglangSchedulerClient;
 use super::proto::vllm_engine_client::VllmEngineClient;
 use super::rank::{SmgRank, Step};
-use crate::ingest::{Engine, IngestLimits, Now, Pulse, RankSink, SinkClosed, Trust, WorkerSpec};
+use crate::ingest::{
+    Engine, IngestLimits, Now, Pulse, RankSink, STATUS_PERIOD, SinkClosed, Trust, WorkerSpec, sleep_some,
+};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataValue;
@@ -22,8 +24,6 @@ pub const WORKER_KEY: &str = "kvatlas-worker";
 /// Which rank's.
 pub const RANK_KEY: &str = "kvatlas-rank";
 
-/// Statuses of an unchanged trust are published at most this often.
-const STATUS_PERIOD: Duration = Duration::from_millis(50);
 /// Pings on a silent connection, so that a vanished server's stream ends. Stricter servers drop clients that ping more often.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 /// Time that a ping may take.
@@ -145,11 +145,9 @@ impl<S: RankSink> Follower<S> {
     /// Reads one stream to its end. Servers may answer with their first batch only, so nothing but that and its end is waited for.
     async fn stream(&mut self, channel: Channel) -> Result<Over, SinkClosed> {
         let request = (self.rank.start(), self.worker.clone(), self.number);
-        let subscribed = {
-            tokio::select! {
-                subscribed = subscribe(channel, self.engine, request, self.limits.message_bytes_max) => subscribed,
-                () = self.pulse.hung_up() => Err(Status::unavailable("hung up")),
-            }
+        let subscribed = tokio::select! {
+            subscribed = subscribe(channel, self.engine, request, self.limits.message_bytes_max) => subscribed,
+            () = self.pulse.hung_up() => Err(Status::unavailable("hung up")),
         };
         let mut batches = match subscribed {
             Ok(batches) => batches,
@@ -209,8 +207,7 @@ impl<S: RankSink> Follower<S> {
     }
 
     fn now(&self) -> Now {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now { elapsed: self.origin.elapsed(), unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX) }
+        Now::since(self.origin)
     }
 }
 
@@ -261,12 +258,5 @@ fn label(status: &Status) -> &'static str {
         Code::FailedPrecondition => "stream_failed_precondition",
         Code::Unavailable => "stream_unavailable",
         _ => "stream_failed",
-    }
-}
-
-async fn sleep_some(until: Option<Instant>) {
-    match until {
-        Some(until) => sleep_until(until).await,
-        None => std::future::pending().await,
     }
 }

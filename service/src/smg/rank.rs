@@ -3,11 +3,13 @@
 use super::convert::payload;
 use super::cursor::{End, Header, StreamCursor, Verdict};
 use super::proto::common::KvEventBatch;
+use super::proto::common::kv_cache_event::Data;
 use crate::ingest::normalize::Normalizer;
 use crate::ingest::{Counters, Engine, IngestLimits, Now, RankStatus, Trust, WorkerSpec};
 use crate::ops::{Applied, Op, OpBatch};
 use crate::wire::{DecodeError, TokenRoom, decode_batch_in};
 use bytes::Bytes;
+use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The state of one rank.
@@ -16,7 +18,6 @@ pub struct SmgRank {
     limits: IngestLimits,
     cursor: StreamCursor,
     normalizer: Normalizer,
-    connected: bool,
     read_last: Option<u64>,
     last_event_ms: Option<u64>,
     last_event_engine_time: Option<f64>,
@@ -41,7 +42,6 @@ impl SmgRank {
             limits: *limits,
             cursor: StreamCursor::new(*limits, spec.engine == Engine::Sglang),
             normalizer: Normalizer::new(spec, limits),
-            connected: false,
             read_last: None,
             last_event_ms: None,
             last_event_engine_time: None,
@@ -62,27 +62,22 @@ impl SmgRank {
 
     /// A stream was asked for.
     pub fn connected(&mut self) {
-        self.connected = true;
         self.cursor.connected();
     }
 
     /// A stream ended.
     pub fn ended(&mut self, end: End) -> Step {
-        self.connected = false;
         let clear = self.cursor.ended(end);
-        self.collect_counts();
         Step { apply: clear.then(|| self.clear()).into_iter().collect(), again: false }
     }
 
     /// Time passed: whether to ask for everything again.
     pub fn tick(&mut self, now: Now) -> bool {
-        let again = self.cursor.tick(now.elapsed);
-        self.collect_counts();
-        again
+        self.cursor.tick(now.elapsed)
     }
 
     /// When [`Self::tick`] is due.
-    pub fn next_tick(&self) -> Option<std::time::Duration> {
+    pub fn next_tick(&self) -> Option<Duration> {
         self.cursor.next_tick()
     }
 
@@ -95,10 +90,7 @@ impl SmgRank {
         }
         self.counters.bump("messages");
         let payload = payload(batch, self.number);
-        let clears = batch
-            .events
-            .iter()
-            .any(|event| matches!(event.data, Some(super::proto::common::kv_cache_event::Data::Cleared(_))));
+        let clears = batch.events.iter().any(|event| matches!(event.data, Some(Data::Cleared(_))));
         let header = Header { sequence: batch.sequence_number, hash: xxh3_64(&payload), clears };
         let verdict = self.cursor.batch(now.elapsed, header);
         let mut step = Step::default();
@@ -113,7 +105,6 @@ impl SmgRank {
                 step.apply.push(self.read(now, header.sequence, payload));
             }
         }
-        self.collect_counts();
         step
     }
 
@@ -145,7 +136,7 @@ impl SmgRank {
     /// A snapshot for status pages. Allocates.
     pub fn status(&self) -> RankStatus {
         let mut counters = self.counters.clone();
-        for (reason, count) in self.normalizer.counters().iter() {
+        for (reason, count) in self.cursor.counters().iter().chain(self.normalizer.counters().iter()) {
             counters.add(reason, count);
         }
         let words = self.normalizer.misconfigured().or(self.cursor.why());
@@ -154,7 +145,7 @@ impl SmgRank {
             upper_bound: self.normalizer.upper_bound(),
             incarnation: self.cursor.incarnation(),
             cursor: self.cursor.applied(),
-            connected: self.connected,
+            connected: self.cursor.is_connected(),
             last_event_ms: self.last_event_ms,
             last_event_engine_time: self.last_event_engine_time,
             detail: words.filter(|_| self.trust() != Trust::Exact).map(str::to_owned),
@@ -194,11 +185,5 @@ impl SmgRank {
             self.cursor.content_lost(now.elapsed, why);
         }
         Ok(batch.timestamp)
-    }
-
-    fn collect_counts(&mut self) {
-        for (reason, count) in self.cursor.take_counts() {
-            self.counters.add(reason, count);
-        }
     }
 }

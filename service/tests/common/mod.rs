@@ -67,6 +67,32 @@ impl Clients {
         self.index.lookup(request).await.map(tonic::Response::into_inner)
     }
 
+    /// The status of the first rank of the first worker.
+    pub async fn rank(&mut self) -> proto::RankStatus {
+        let listed = self.workers.list(proto::ListRequest::default()).await.unwrap().into_inner();
+        listed.workers[0].ranks[0].clone()
+    }
+
+    /// Waits until that rank is as wanted, and gives its status.
+    pub async fn until(&mut self, wanted: impl Fn(&proto::RankStatus) -> bool) -> proto::RankStatus {
+        let mut last = None;
+        let reached = tokio::time::timeout(DEADLINE, async {
+            let mut period = tokio::time::interval(Duration::from_millis(2));
+            loop {
+                let rank = self.rank().await;
+                if wanted(&rank) {
+                    return rank;
+                }
+                last = Some(rank);
+                period.tick().await;
+            }
+        });
+        match reached.await {
+            Ok(rank) => rank,
+            Err(_) => panic!("still {last:?}"),
+        }
+    }
+
     /// Applies the batches over one stream and collects the acknowledgements.
     pub async fn apply(&mut self, batches: Vec<proto::EventBatch>) -> Result<Vec<proto::ApplyAck>, tonic::Status> {
         let mut acks = self.events.apply(tokio_stream::iter(batches)).await?.into_inner();
@@ -89,6 +115,11 @@ pub fn ask(ids: Vec<u32>) -> proto::LookupRequest {
         prompt: Some(proto::lookup_request::Prompt::TokenIds(proto::TokenIds { ids })),
         ..Default::default()
     }
+}
+
+/// What is counted under a reason.
+pub fn counted(counters: &[proto::Counter], reason: &str) -> u64 {
+    counters.iter().find(|counter| counter.reason == reason).map_or(0, |counter| counter.count)
 }
 
 /// A store of blocks named `first ..`, with these tokens.

@@ -19,6 +19,11 @@ pub(super) enum Reading {
     Unlearned,
 }
 
+/// Whether blocks of this attention kind depend on all tokens before them.
+pub(crate) fn is_full_kind(kind: &str) -> bool {
+    matches!(kind, "full_attention" | "mla_attention" | "sink_full_attention")
+}
+
 /// The groups of one rank, as far as they are known.
 pub(super) struct Groups {
     /// Whether the group has full attention.
@@ -56,7 +61,7 @@ impl Groups {
             self.unlearned |= group != 0 && !self.full.contains_key(&group);
             return false;
         };
-        let full = matches!(kind, "full_attention" | "mla_attention" | "sink_full_attention");
+        let full = is_full_kind(kind);
         if self.read == Some((group, full)) {
             return false;
         }

@@ -17,6 +17,7 @@ mod groups;
 mod tests;
 mod tier;
 
+pub(crate) use groups::is_full_kind;
 pub use tier::tier_of;
 
 use super::counters::Counters;

@@ -16,6 +16,7 @@ mod queue;
 mod replay;
 mod snapshot;
 
+use super::clock::{STATUS_PERIOD, sleep_some};
 use super::rank::{Now, Rank, RankInput, RankOutput};
 use super::socket::{Endpoint, EndpointError, SocketLimits};
 use super::spec::{IngestLimits, RankEndpoint, WorkerSpec};
@@ -26,15 +27,11 @@ pub use pulse::{Pulse, probe};
 use queue::{Entry, Queue};
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-
-/// Status snapshots of an unchanged trust are published at most this often.
-const STATUS_PERIOD: Duration = Duration::from_millis(50);
 
 /// Takes what a rank's events come down to.
 pub trait RankSink: Send {
@@ -275,8 +272,7 @@ impl<S: RankSink> Follower<S> {
     }
 
     fn now(&self) -> Now {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now { elapsed: self.origin.elapsed(), unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX) }
+        Now::since(self.origin)
     }
 
     fn brief(&self) -> (Trust, bool, u64, Option<&'static str>) {
@@ -312,13 +308,6 @@ async fn next_call(calls: &mut Option<mpsc::Receiver<SeedCall>>) -> SeedCall {
             Some(call) => call,
             None => std::future::pending().await,
         },
-        None => std::future::pending().await,
-    }
-}
-
-async fn sleep_some(until: Option<Instant>) {
-    match until {
-        Some(until) => sleep_until(until).await,
         None => std::future::pending().await,
     }
 }

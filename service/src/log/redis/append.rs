@@ -3,16 +3,15 @@
 use super::Shared;
 use super::entries::{kind, last_word, write};
 use super::server::Keys;
-use crate::fleet::{RankEntry, now_ms};
-use crate::ingest::Now;
+use crate::fleet::RankEntry;
+use crate::ingest::{Now, Trust, sleep_some};
 use crate::log::{Appender, AppenderInput, AppenderOutput};
 use crate::relay::{End, Item, Life, Message, Start, SubscribeError, Subscription};
-use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Appends a rank until `stop` is cancelled or the rank is gone.
@@ -26,7 +25,6 @@ pub(super) async fn append(shared: Arc<Shared>, rank: Arc<RankEntry>, stop: Canc
         source: Source::default(),
         command: None,
         upper_bound: false,
-        writing: false,
         keys: keys.clone(),
         token: token.clone(),
         shared: shared.clone(),
@@ -36,7 +34,7 @@ pub(super) async fn append(shared: Arc<Shared>, rank: Arc<RankEntry>, stop: Canc
         () = stop.cancelled() => {}
         () = writer.run() => {}
     }
-    let writing = writer.writing;
+    let writing = writer.machine.is_writing();
     drop(writer);
     (if writing { &shared.writing } else { &shared.standby }).down();
     shared.server.release(&keys, &token).await;
@@ -50,7 +48,6 @@ struct Writer {
     command: Option<BoxFuture<'static, AppenderInput>>,
     /// What the stream says of the rank's upper bound.
     upper_bound: bool,
-    writing: bool,
     keys: Keys,
     token: String,
     shared: Arc<Shared>,
@@ -108,7 +105,8 @@ impl Writer {
     }
 
     fn step(&mut self, input: AppenderInput) {
-        let now = Now { elapsed: self.origin.elapsed(), unix_ms: now_ms() };
+        let now = Now::since(self.origin);
+        let was_writing = self.machine.is_writing();
         let mut outputs = Vec::new();
         self.machine.step(now, input, &mut outputs);
         for output in outputs {
@@ -116,7 +114,7 @@ impl Writer {
         }
         self.shared.add(self.machine.take_counters());
         let writing = self.machine.is_writing();
-        if std::mem::replace(&mut self.writing, writing) != writing {
+        if writing != was_writing {
             let (from, to) = if writing {
                 (&self.shared.standby, &self.shared.writing)
             } else {
@@ -151,7 +149,6 @@ impl Writer {
                 let (kind, upper_bound) = (kind(&self.rank), self.rank.status.brief().upper_bound);
                 self.upper_bound = upper_bound;
                 async move {
-                    let entries: Vec<Bytes> = entries;
                     AppenderInput::Appended(shared.server.append(&keys, first, &entries, &kind, upper_bound).await)
                 }
                 .boxed()
@@ -176,13 +173,6 @@ async fn on_its_way(command: &mut Option<BoxFuture<'static, AppenderInput>>) -> 
     }
 }
 
-async fn sleep_some(until: Option<Instant>) {
-    match until {
-        Some(until) => sleep_until(until).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// Where entries come from: a subscription, and beside it perhaps another one that begins with a state. The first one goes on to
 /// where the state was cut, so that whoever follows the stream passes the state by.
 #[derive(Default)]
@@ -191,7 +181,7 @@ struct Source {
     then: Option<Subscription>,
     /// It is on its way; in a task of its own, since the rank's feed waits while it is cut.
     coming: Option<Coming>,
-    trust: Option<crate::ingest::Trust>,
+    trust: Option<Trust>,
 }
 
 struct Coming(JoinHandle<Result<Subscription, SubscribeError>>);

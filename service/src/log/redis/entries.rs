@@ -9,7 +9,7 @@
 //! Whatever is in a stream was written by somebody: nothing of it is believed unchecked.
 
 use crate::fleet::RankEntry;
-use crate::grpc::{GrpcLimits, proto, push_batch, relayed_batch};
+use crate::grpc::{GrpcLimits, proto, push_batch, relayed_batch, trust_from_proto};
 use crate::ingest::Trust;
 use crate::log::{Entry, EntryError, Piece, Says};
 use crate::ops::OpBatch;
@@ -43,8 +43,7 @@ pub(super) fn write(rank: &RankEntry, message: Message) -> Piece {
 
 /// What a stream says when a subscription is over, before another one begins: until then nothing is known.
 pub(super) fn last_word(rank: &RankEntry, life: Life) -> Bytes {
-    let message = Message { life, trust: Some(Trust::Degraded), item: Item::Trust };
-    relayed_batch(rank, message).encode_to_vec().into()
+    write(rank, Message { life, trust: Some(Trust::Degraded), item: Item::Trust }).bytes
 }
 
 /// Reads the fields of an entry.
@@ -59,7 +58,7 @@ pub(super) fn read(
         return Err(EntryError::TooLarge);
     }
     let relayed = proto::RelayedBatch::decode(bytes).map_err(|_| EntryError::Malformed)?;
-    let (life, trust) = (Life(relayed.life), trust(relayed.trust()));
+    let (life, trust) = (Life(relayed.life), trust_from_proto(relayed.trust()));
     let says = match (relayed.batch, relayed.snapshot) {
         (None, None) => Says::Nothing,
         (None, Some(_)) => return Err(EntryError::Malformed),
@@ -84,18 +83,6 @@ pub(super) fn read(
     };
     let fits = kind_told == kind(rank).as_bytes();
     Ok(Entry { life, trust, upper_bound: fields.upper_bound, fits, bytes: bytes.len(), says })
-}
-
-fn trust(trust: proto::Trust) -> Option<Trust> {
-    Some(match trust {
-        proto::Trust::Unspecified => return None,
-        proto::Trust::NeverSeen => Trust::NeverSeen,
-        proto::Trust::Bootstrapping => Trust::Bootstrapping,
-        proto::Trust::Exact => Trust::Exact,
-        proto::Trust::Partial => Trust::Partial,
-        proto::Trust::Degraded => Trust::Degraded,
-        proto::Trust::Misconfigured => Trust::Misconfigured,
-    })
 }
 
 /// The fields of an entry that mean something.

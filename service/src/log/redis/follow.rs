@@ -3,17 +3,13 @@
 use super::Shared;
 use super::entries::{BATCH, Fields, KIND, UPPER_BOUND, read};
 use super::read::News;
-use crate::fleet::{LaneSink, now_ms};
-use crate::ingest::{Now, RankSink, SinkClosed, Trust};
+use crate::fleet::LaneSink;
+use crate::ingest::{Now, RankSink, STATUS_PERIOD, SinkClosed, Trust};
 use crate::log::{Reader, ReaderInput, ReaderOutput};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-/// While entries keep coming, statuses of an unchanged trust are published at most this often.
-const STATUS_PERIOD: Duration = Duration::from_millis(50);
 
 /// Applies a rank's entries until `stop` is cancelled or the rank is gone.
 pub(super) async fn follow(
@@ -67,7 +63,7 @@ impl Follower {
     }
 
     async fn step(&mut self, input: ReaderInput) -> Result<(), SinkClosed> {
-        let now = Now { elapsed: self.origin.elapsed(), unix_ms: now_ms() };
+        let now = Now::since(self.origin);
         let mut outputs = Vec::new();
         self.machine.step(now, input, &mut outputs);
         for output in outputs {

@@ -72,9 +72,7 @@ impl Shared {
     }
 
     fn count(&self, reason: &'static str) {
-        let mut one = Counters::default();
-        one.bump(reason);
-        self.add(one);
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner).bump(reason);
     }
 }
 

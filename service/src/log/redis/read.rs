@@ -4,7 +4,7 @@
 //! have a past to read are few at a time, so that one answer stays small.
 
 use super::Shared;
-use super::server::{Keys, NoAnswer};
+use super::server::{Keys, NoAnswer, entry_id, millis};
 use crate::log::{EntryId, LogLimits};
 use redis::aio::MultiplexedConnection;
 use redis::{Value, cmd};
@@ -177,7 +177,7 @@ impl Reading {
         let block = if chosen.is_empty() { limits.block } else { Duration::from_millis(1) };
         let mut read = cmd("XREAD");
         read.arg("COUNT").arg(limits.read_entries_max);
-        read.arg("BLOCK").arg(u64::try_from(block.as_millis()).unwrap_or(u64::MAX).max(1)).arg("STREAMS");
+        read.arg("BLOCK").arg(millis(block).max(1)).arg("STREAMS");
         all.iter().for_each(|&i| {
             read.arg(&self.ranks[i].keys.stream);
         });
@@ -197,7 +197,7 @@ impl Reading {
         for stream in list(answer)? {
             let mut pair = list(stream)?.into_iter();
             let (Some(Value::BulkString(key)), Some(entries)) = (pair.next(), pair.next()) else {
-                return Err(unexpected());
+                return Err(NoAnswer::unexpected());
             };
             streams.insert(key, list(entries)?);
         }
@@ -208,11 +208,7 @@ impl Reading {
             for entry in entries {
                 let mut parts = list(entry)?.into_iter();
                 let (id, fields) = (parts.next(), parts.next());
-                let id = match id {
-                    Some(Value::BulkString(id)) => String::from_utf8(id).ok().and_then(|id| id.parse::<EntryId>().ok()),
-                    _ => None,
-                };
-                rank.last = id.ok_or_else(unexpected)?;
+                rank.last = id.as_ref().and_then(entry_id).ok_or_else(NoAnswer::unexpected)?;
                 rank.heard = Instant::now();
                 // There was room for all of them.
                 rank.tell(News::Entry(rank.last, fields_of(fields)));
@@ -222,15 +218,11 @@ impl Reading {
     }
 }
 
-fn unexpected() -> NoAnswer {
-    NoAnswer("no such answer was expected".into())
-}
-
 fn list(value: Value) -> Result<Vec<Value>, NoAnswer> {
     match value {
         Value::Array(list) => Ok(list),
         Value::Nil => Ok(Vec::new()),
-        _ => Err(unexpected()),
+        _ => Err(NoAnswer::unexpected()),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::config::LogSettings;
 use crate::log::{EntryId, LogLimits, Outcome};
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, RedisResult, Value, cmd, pipe};
+use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value, cmd, pipe};
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
@@ -19,6 +19,13 @@ const NOT_LARGER: &str = "equal or smaller";
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct NoAnswer(pub(super) String);
+
+impl NoAnswer {
+    /// The server says something else than what it was asked.
+    pub(super) fn unexpected() -> Self {
+        Self("no such answer was expected".into())
+    }
+}
 
 impl From<RedisError> for NoAnswer {
     fn from(error: RedisError) -> Self {
@@ -123,9 +130,14 @@ impl Server {
 
     /// Sends commands and gives each one's answer back. What cannot be answered ends the connection: nobody knows what of it comes
     /// later.
-    async fn ask(&self, commands: &Pipeline) -> Result<Vec<RedisResult<Value>>, NoAnswer> {
+    async fn ask(&self, commands: Vec<Cmd>) -> Result<Vec<RedisResult<Value>>, NoAnswer> {
+        let mut all = pipe();
+        all.ignore_errors();
+        for command in commands {
+            all.add_command(command);
+        }
         let (mut connection, number) = self.connection().await?;
-        let asked = commands.query_async::<Vec<RedisResult<Value>>>(&mut connection);
+        let asked = all.query_async::<Vec<RedisResult<Value>>>(&mut connection);
         let trouble = match timeout(self.limits.response_max, asked).await {
             Ok(Ok(answers)) => match answers.iter().find_map(|answer| not_now(answer.as_ref().err()?)) {
                 None => {
@@ -147,40 +159,31 @@ impl Server {
     /// Takes or prolongs the lease, and keeps the stream from going. Whether the lease is ours, and whether the stream is there.
     pub(super) async fn lease(&self, keys: &Keys, token: &str) -> Result<(bool, bool), NoAnswer> {
         let lease = millis(self.limits.lease);
-        let mut commands = pipe();
         // Prolonging another's is harmless: only its holder does so, or who is about to learn that it is not.
-        commands.add_command(set_new(&keys.lease, token, lease));
-        commands.add_command(one("GET", &keys.lease));
-        commands.add_command(cmd("PEXPIRE").arg(&keys.stream).arg(millis(self.limits.retention)).take());
-        let answers = self.ask(commands.ignore_errors()).await?;
+        let take = set_new(&keys.lease, token, lease);
+        let keep = expire(&keys.stream, millis(self.limits.retention));
+        let answers = self.ask(vec![take, one("GET", &keys.lease), keep]).await?;
         let ours = answers.get(1).is_some_and(|answer| is_text(answer, token));
         let stream = matches!(answers.get(2), Some(Ok(Value::Int(1))));
         if ours {
-            let mut prolong = pipe();
-            prolong.add_command(cmd("PEXPIRE").arg(&keys.lease).arg(lease).take());
-            self.ask(prolong.ignore_errors()).await?;
+            self.ask(vec![expire(&keys.lease, lease)]).await?;
         }
         Ok((ours, stream))
     }
 
     /// Gives the lease back, if it is still ours.
     pub(super) async fn release(&self, keys: &Keys, token: &str) {
-        let mut look = pipe();
-        look.add_command(one("GET", &keys.lease));
-        let ours = self.ask(look.ignore_errors()).await.is_ok_and(|a| a.first().is_some_and(|a| is_text(a, token)));
+        let look = self.ask(vec![one("GET", &keys.lease)]).await;
+        let ours = look.is_ok_and(|a| a.first().is_some_and(|a| is_text(a, token)));
         if ours {
-            let mut commands = pipe();
-            commands.add_command(one("DEL", &keys.lease));
             // It ends by itself in a moment otherwise.
-            self.ask(commands.ignore_errors()).await.ok();
+            self.ask(vec![one("DEL", &keys.lease)]).await.ok();
         }
     }
 
     /// The newest entry of a stream.
     pub(super) async fn tail(&self, keys: &Keys) -> Result<Option<EntryId>, NoAnswer> {
-        let mut commands = pipe();
-        commands.add_command(info(keys));
-        let answers = self.ask(commands.ignore_errors()).await?;
+        let answers = self.ask(vec![info(keys)]).await?;
         tail_of(answers.first())
     }
 
@@ -193,7 +196,7 @@ impl Server {
         kind: &str,
         upper_bound: bool,
     ) -> Outcome {
-        let mut commands = pipe();
+        let mut commands = Vec::with_capacity(entries.len());
         for (number, entry) in (first.number..).zip(entries) {
             let mut append = cmd("XADD");
             append.arg(&keys.stream);
@@ -204,34 +207,27 @@ impl Server {
             if upper_bound {
                 append.arg(UPPER_BOUND).arg("1");
             }
-            commands.add_command(append);
+            commands.push(append);
         }
-        let Ok(answers) = self.ask(commands.ignore_errors()).await else { return Outcome::Unanswered };
+        let Ok(answers) = self.ask(commands).await else { return Outcome::Unanswered };
         answers.iter().map(outcome).find(|outcome| *outcome != Outcome::Taken).unwrap_or(Outcome::Taken)
     }
 
     /// Trims what is before an entry.
     pub(super) async fn trim(&self, keys: &Keys, from: EntryId) -> Result<(), NoAnswer> {
-        let mut commands = pipe();
-        commands.add_command(cmd("XTRIM").arg(&keys.stream).arg("MINID").arg(from.to_string()).take());
-        self.ask(commands.ignore_errors()).await.map(drop)
+        let trim = cmd("XTRIM").arg(&keys.stream).arg("MINID").arg(from.to_string()).take();
+        self.ask(vec![trim]).await.map(drop)
     }
 
     /// Removes a stream.
     pub(super) async fn delete(&self, keys: &Keys) -> Result<(), NoAnswer> {
-        let mut commands = pipe();
-        commands.add_command(one("DEL", &keys.stream));
-        self.ask(commands.ignore_errors()).await.map(drop)
+        self.ask(vec![one("DEL", &keys.stream)]).await.map(drop)
     }
 
     /// For each stream its newest entry, and whether anybody has the lease to write it.
     pub(super) async fn look(&self, all: &[Keys]) -> Result<Vec<(Option<EntryId>, bool)>, NoAnswer> {
-        let mut commands = pipe();
-        for keys in all {
-            commands.add_command(info(keys));
-            commands.add_command(one("EXISTS", &keys.lease));
-        }
-        let answers = self.ask(commands.ignore_errors()).await?;
+        let commands = all.iter().flat_map(|keys| [info(keys), one("EXISTS", &keys.lease)]);
+        let answers = self.ask(commands.collect()).await?;
         answers
             .chunks(2)
             .map(|pair| Ok((tail_of(pair.first())?, matches!(pair.get(1), Some(Ok(Value::Int(1)))))))
@@ -239,7 +235,15 @@ impl Server {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+/// The name that a value of an answer is, if it is one.
+pub(super) fn entry_id(value: &Value) -> Option<EntryId> {
+    match value {
+        Value::BulkString(id) => std::str::from_utf8(id).ok()?.parse().ok(),
+        _ => None,
+    }
+}
+
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -249,6 +253,10 @@ fn one(name: &str, key: &str) -> Cmd {
 
 fn set_new(key: &str, token: &str, ms: u64) -> Cmd {
     cmd("SET").arg(key).arg(token).arg("NX").arg("PX").arg(ms).take()
+}
+
+fn expire(key: &str, ms: u64) -> Cmd {
+    cmd("PEXPIRE").arg(key).arg(ms).take()
 }
 
 fn info(keys: &Keys) -> Cmd {
@@ -283,14 +291,11 @@ fn tail_of(answer: Option<&RedisResult<Value>>) -> Result<Option<EntryId>, NoAns
         Some(Ok(Value::Array(fields))) => fields,
         Some(Err(error)) if error.to_string().contains("no such key") => return Ok(None),
         Some(Err(error)) => return Err(NoAnswer(error.to_string())),
-        _ => return Err(NoAnswer("no such answer was expected".into())),
+        _ => return Err(NoAnswer::unexpected()),
     };
     let field =
         fields.chunks(2).find(|pair| matches!(&pair[0], Value::BulkString(name) if name == b"last-generated-id"));
-    let id = match field {
-        Some([_, Value::BulkString(id)]) => std::str::from_utf8(id).ok().and_then(|id| id.parse::<EntryId>().ok()),
-        _ => None,
-    };
+    let id = field.and_then(|pair| entry_id(pair.get(1)?));
     let id = id.ok_or_else(|| NoAnswer("the server does not tell the stream's newest entry".into()))?;
     // What a stream begins with: no entry was ever appended.
     Ok((id != EntryId::default()).then_some(id))
