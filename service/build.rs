@@ -3,10 +3,12 @@
 use protox::prost_reflect::prost::Message;
 use std::path::PathBuf;
 
-const PROTOS: [&str; 6] = [
+const PROTOS: [&str; 8] = [
     "kvatlas/v1/common.proto",
     "kvatlas/v1/index.proto",
     "kvatlas/v1/event.proto",
+    "kvatlas/v1/lease.proto",
+    "kvatlas/v1/routing.proto",
     "kvatlas/v1/worker.proto",
     "vllm/grpc/engine.proto",
     "sglang/grpc/scheduler.proto",

@@ -16,6 +16,7 @@ pub mod ops;
 pub mod relay;
 pub mod replica;
 pub mod republish;
+pub mod routing;
 pub mod seed;
 pub mod serve;
 pub mod smg;

@@ -87,6 +87,7 @@ fn event_batch(rank: &RankEntry, batch: &Relayed, reset: bool) -> proto::EventBa
         lost_before: batch.lost_before && !reset,
         // The receiver has generations of its own.
         generation: None,
+        loads: Vec::new(),
     }
 }
 

@@ -149,4 +149,11 @@ impl WorkerService for WorkerApi {
         tokio::spawn(self.clone().serve_watch(request.into_inner().model, changes, sender));
         Ok(Response::new(ReceiverStream::new(events)))
     }
+
+    async fn report_load(
+        &self,
+        _: Request<tonic::Streaming<proto::LoadReport>>,
+    ) -> Result<Response<proto::ReportLoadResponse>, Status> {
+        Err(Status::unimplemented("loads are not taken yet"))
+    }
 }

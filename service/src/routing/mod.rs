@@ -1,0 +1,30 @@
+//! Routing: where a request should go. Pure: no clock, no socket, no thread; every random draw comes from an injected generator.
+//!
+//! [`Columns`] is what is known of each worker (loads as reported, own bookings, vetoes), [`Overlap`] what the index says about one
+//! prompt, [`View`] both at the moment of one decision. A [`Policy`] makes a [`Pick`] of them.
+//!
+//! Not here: gRPC, the polling of loads, who is registered.
+
+mod columns;
+mod load;
+mod overlap;
+mod policy;
+mod request;
+mod settings;
+mod tally;
+mod trace;
+mod view;
+
+pub use columns::{Columns, Slot, Status};
+pub use load::{LoadReport, LoadSource, Malformed, RankLoad, WorkerLoad};
+pub use overlap::Overlap;
+pub use policy::{News, Policy, PolicyName};
+pub use request::Request;
+pub use settings::{
+    ApproximateSettings, BalancedSettings, BookingSettings, CacheAwareSettings, CreditMode, CreditSettings,
+    ExpectedTtftSettings, HashModeSettings, HoldSettings, LoadSettings, OverloadSettings, OwnerPressureSettings,
+    RoutingSettings, Timing, WarmupSettings,
+};
+pub use tally::Tally;
+pub use trace::{Trace, TraceRow};
+pub use view::{Branch, Pick, View};
