@@ -4,13 +4,14 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 const GREETING_BYTES: usize = 64;
 const MORE: u8 = 1;
@@ -49,6 +50,8 @@ pub struct Harm {
 pub struct Proxy {
     pub at: String,
     calm: Arc<AtomicBool>,
+    /// Ends the connections that are open.
+    cut: Arc<Mutex<CancellationToken>>,
     _accept: JoinSet<()>,
 }
 
@@ -59,22 +62,33 @@ impl Proxy {
         let at = format!("tcp://{}", listener.local_addr().unwrap());
         let calm = Arc::<AtomicBool>::default();
         let (to, calmed) = (to.trim_start_matches("tcp://").to_owned(), calm.clone());
+        let cut = Arc::<Mutex<CancellationToken>>::default();
+        let ends = cut.clone();
         let mut accept = JoinSet::new();
         accept.spawn(async move {
             let mut connections = JoinSet::new();
             let mut random = Random(seed);
             while let Ok((near, _)) = listener.accept().await {
                 let way = Way { random: Random(random.next()), every, calm: calmed.clone(), harm: harm.clone() };
-                connections.spawn(carry(near, to.clone(), way));
+                let end = ends.lock().unwrap().clone();
+                connections.spawn(end.run_until_cancelled_owned(carry(near, to.clone(), way)));
                 while connections.try_join_next().is_some() {}
             }
         });
-        Self { at, calm, _accept: accept }
+        Self { at, calm, cut, _accept: accept }
     }
 
     /// From now on nothing happens to messages.
     pub fn calm(&self) {
         self.calm.store(true, Ordering::Relaxed);
+    }
+
+    /// The same, and the connections that are open end: whoever comes again meets a network that does nothing to messages, and
+    /// may not go by what the one before made it believe.
+    #[allow(dead_code, reason = "not every suite that has a proxy ends with this")]
+    pub fn cut_and_calm(&self) {
+        self.calm();
+        std::mem::take(&mut *self.cut.lock().unwrap()).cancel();
     }
 }
 
