@@ -1,8 +1,11 @@
 //! The workbench of KV Atlas: recorded engine streams against the product.
 //!
 //! [`kvrec`] and [`sidecar`] read a recording and the engine's truth beside it, [`recording`] puts them together, [`verify`]
-//! plays them through the real decoder, cursor, normalizer and index.
+//! plays them through the real decoder, cursor, normalizer and index. [`engine`] is a mock engine in virtual time, [`decide`] measures
+//! what a routing decision costs.
 
+pub mod decide;
+pub mod engine;
 pub mod indexers;
 pub mod kvrec;
 pub mod ladder;

@@ -1,0 +1,3 @@
+//! What a routing decision costs.
+
+pub mod corpus;
