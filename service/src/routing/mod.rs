@@ -1,11 +1,13 @@
 //! Routing: where a request should go. Pure: no clock, no socket, no thread; every random draw comes from an injected generator.
 //!
 //! [`Columns`] is what is known of each worker (loads as reported, own bookings, vetoes), [`Overlap`] what the index says about one
-//! prompt, [`View`] both at the moment of one decision. A [`Policy`] makes a [`Pick`] of them.
+//! prompt, [`View`] both at the moment of one decision. A [`Policy`] makes a [`Pick`] of them. A [`Desk`] is all of it for one model and
+//! routing group, with the reservations.
 //!
 //! Not here: gRPC, the polling of loads, who is registered.
 
 mod columns;
+mod desk;
 mod load;
 mod overlap;
 mod policy;
@@ -16,6 +18,10 @@ mod trace;
 mod view;
 
 pub use columns::{Columns, Slot, Status};
+pub use desk::{
+    Ask, Booking, CachedTokens, DIFFERENCE_BOUNDS, Decision, Desk, DeskCounters, Ending, Gates, Input, NO_RANK,
+    Outcome, Output, Refusal, ReleasedBy,
+};
 pub use load::{LoadReport, LoadSource, Malformed, RankLoad, WorkerLoad};
 pub use overlap::Overlap;
 pub use policy::{News, Policy, PolicyName};

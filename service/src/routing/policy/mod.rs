@@ -62,7 +62,7 @@ pub trait Policy: Send {
 }
 
 /// The policies by name.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum PolicyName {
     /// One after the other.
     RoundRobin,
