@@ -2,6 +2,7 @@
 
 use super::raw::ConfigError;
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Largest count or size that a setting may ask for: far above every use, far below what channels and semaphores take.
@@ -25,6 +26,14 @@ pub(super) fn size(setting: &str, value: usize) -> Result<usize, ConfigError> {
 /// A number with a largest value.
 pub(super) fn at_most<T: PartialOrd + Display>(most: T, setting: &str, value: T) -> Result<T, ConfigError> {
     if value <= most { Ok(value) } else { Err(refused(setting, format!("{value} is more than {most}"))) }
+}
+
+/// A number between two others. What is no number is between none.
+pub(super) fn within(range: RangeInclusive<f64>, setting: &str, value: f64) -> Result<f64, ConfigError> {
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    Err(refused(setting, format!("{value} is not between {} and {}", range.start(), range.end())))
 }
 
 /// What [`millis`] makes a duration of.

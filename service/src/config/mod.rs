@@ -11,6 +11,7 @@ mod raw;
 mod relay;
 mod replicas;
 mod resolve;
+mod routing;
 mod state;
 mod wire;
 mod worker;
@@ -21,6 +22,10 @@ pub use raw::{ConfigError, Flags, Raw, RawHugePages, RawNuma};
 pub use relay::RawRelay;
 pub use replicas::RawReplicas;
 pub use resolve::Resolved;
+pub use routing::{
+    RawApproximate, RawBalanced, RawBookings, RawCacheAware, RawCredit, RawCreditMode, RawExpectedTtft, RawHashMode,
+    RawHold, RawLoad, RawOverload, RawOwnerPressure, RawRouting, RawThreshold, RawWarmup, RoutingFlags,
+};
 pub use state::RawState;
 pub use wire::RawWire;
 pub use worker::RawWorker;

@@ -5,6 +5,7 @@ use super::liveness::RawLiveness;
 use super::log::RawLog;
 use super::relay::RawRelay;
 use super::replicas::RawReplicas;
+use super::routing::{RawRouting, RoutingFlags};
 use super::state::RawState;
 use super::worker::RawWorker;
 use crate::fleet::FleetLimits;
@@ -57,6 +58,8 @@ pub struct Flags {
     pub peers: Vec<String>,
     /// `state.file`.
     pub state_file: Option<String>,
+    /// Some of `routing`.
+    pub routing: RoutingFlags,
     /// More workers, as `id=..,model=..,block_size=16,events=tcp://..`.
     pub workers: Vec<String>,
 }
@@ -93,6 +96,8 @@ pub struct Raw {
     pub shared_log: RawLog,
     /// What is kept from one run to the next.
     pub state: RawState,
+    /// Where requests go.
+    pub routing: RawRouting,
     /// Static workers. Left out of a printed configuration when there are none, so that `[[workers]]` can be added to it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<RawWorker>,
@@ -419,6 +424,7 @@ impl Raw {
         if let Some(file) = &flags.state_file {
             raw.state.file.clone_from(file);
         }
+        flags.routing.apply(&mut raw.routing);
         for worker in &flags.workers {
             raw.workers.push(RawWorker::from_flag(worker)?);
         }

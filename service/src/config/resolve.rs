@@ -11,6 +11,7 @@ use crate::lookup::{ItemLimits, LookupLimits};
 use crate::relay::RelayLimits;
 use crate::replica::ReplicaSettings;
 use crate::republish::WireSettings;
+use crate::routing::RoutingSettings;
 use crate::topology::{Asked, Machine, Numa, Plan, Spot, TendingSettings};
 use crate::wire::DecodeLimits;
 use kvatlas_index::{HugePages, IndexConfig, NodePolicy};
@@ -27,7 +28,7 @@ const LANE_SHARE_MIN_PERCENT: u32 = 100;
 const LOOK_AHEAD_BATCHES_MAX: usize = 64;
 
 /// The settings in force. Every value is in its range.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Resolved {
     /// Where gRPC is served.
     pub grpc_listen: SocketAddr,
@@ -71,6 +72,8 @@ pub struct Resolved {
     pub shared_log: Option<LogSettings>,
     /// What is kept from one run to the next.
     pub state: StateSettings,
+    /// Where requests go.
+    pub routing: RoutingSettings,
     /// Static workers.
     pub workers: Vec<Registration>,
 }
@@ -141,6 +144,7 @@ impl Resolved {
             replicas: raw.replicas.resolve()?,
             shared_log: raw.shared_log.resolve()?,
             state: raw.state.resolve()?,
+            routing: raw.routing.resolve()?,
             workers,
         })
     }

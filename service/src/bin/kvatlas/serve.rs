@@ -1,7 +1,7 @@
 //! `kvatlas serve`.
 
 use clap::Args;
-use kvatlas_service::config::{Flags, Raw, RawHugePages, RawNuma, Resolved};
+use kvatlas_service::config::{Flags, Raw, RawHugePages, RawNuma, Resolved, RoutingFlags};
 use kvatlas_service::serve::{Running, runtime, start_on};
 use kvatlas_service::topology::LookupPins;
 use std::error::Error;
@@ -46,6 +46,9 @@ pub(crate) struct ServeArgs {
     /// Print the configuration in force as TOML and exit.
     #[arg(long)]
     print_config: bool,
+    // Last, since its heading is for everything after it.
+    #[command(flatten)]
+    routing: RoutingFlags,
 }
 
 /// Runs the service on a runtime of its own, whose threads are placed as the configuration says.
@@ -60,6 +63,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Box<dyn Error>> {
         huge_pages: args.huge_pages,
         peers: args.peers,
         state_file: args.state_file,
+        routing: args.routing,
         workers: args.workers,
     })?;
     let resolved = Resolved::new(&raw)?;
