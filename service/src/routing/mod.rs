@@ -6,17 +6,21 @@
 //!
 //! Not here: gRPC, the polling of loads, who is registered.
 
+mod approximate;
 mod columns;
 mod desk;
+mod lives;
 mod load;
 mod overlap;
 mod policy;
+mod prefix;
 mod request;
 mod settings;
 mod tally;
 mod trace;
 mod view;
 
+pub use approximate::{Approximate, ApproximateFigures};
 pub use columns::{Columns, Slot, Status};
 pub use desk::{
     Ask, Booking, CachedTokens, DIFFERENCE_BOUNDS, Decision, Desk, DeskCounters, Ending, Gates, Input, NO_RANK,

@@ -24,10 +24,11 @@ impl Overlap {
         self.predicted = false;
     }
 
-    /// Credits a worker, if this is more than before.
+    /// Credits a worker, if this is more than before. A slot that has no figure is left out.
     pub fn credit(&mut self, slot: Slot, blocks: u32) {
-        let is = &mut self.blocks[slot as usize];
-        *is = (*is).max(blocks);
+        if let Some(is) = self.blocks.get_mut(slot as usize) {
+            *is = (*is).max(blocks);
+        }
     }
 
     /// Credits a worker with what was dispatched to it, if this is more than its events say. After all of [`Overlap::credit`].
