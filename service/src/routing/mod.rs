@@ -18,6 +18,7 @@ mod request;
 mod settings;
 mod tally;
 mod trace;
+mod version;
 mod view;
 
 pub use approximate::{Approximate, ApproximateFigures};
@@ -37,4 +38,5 @@ pub use settings::{
 };
 pub use tally::Tally;
 pub use trace::{Trace, TraceRow};
+pub use version::PolicyVersion;
 pub use view::{Branch, Pick, View};

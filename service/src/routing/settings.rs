@@ -2,10 +2,11 @@
 
 use super::load::WorkerLoad;
 use super::policy::PolicyName;
+use serde::Serialize;
 use std::time::Duration;
 
 /// Everything.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RoutingSettings {
     /// The policy where a request names none.
     pub policy: PolicyName,
@@ -65,7 +66,7 @@ impl Default for RoutingSettings {
 }
 
 /// Loads and the expected wait that is made of them.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LoadSettings {
     /// Seconds that KV pressure is priced at: `kv_pressure_weight · k / (1 − k)`.
     pub kv_pressure_weight: f64,
@@ -141,7 +142,7 @@ impl LoadSettings {
 }
 
 /// `cache_aware`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CacheAwareSettings {
     /// Approximate mode: a match counts if it is more than this share of the prompt.
     pub cache_threshold: f64,
@@ -177,7 +178,7 @@ impl Default for CacheAwareSettings {
 }
 
 /// Hash mode of `cache_aware`: exact heads at configured boundaries, for fleets without events.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HashModeSettings {
     /// Tokens at which heads end. Empty: the mode is off.
     pub boundaries: Vec<u32>,
@@ -196,7 +197,7 @@ impl Default for HashModeSettings {
 }
 
 /// `owner_pressure`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OwnerPressureSettings {
     /// Pressure from which an owner counts as pressured.
     pub watermark: f64,
@@ -226,7 +227,7 @@ impl Default for OwnerPressureSettings {
 }
 
 /// What is done with bounded cache credit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum CreditMode {
     /// Nothing.
     #[default]
@@ -238,7 +239,7 @@ pub enum CreditMode {
 }
 
 /// Bounded cache credit of `least_load`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CreditSettings {
     /// What is done with it.
     pub mode: CreditMode,
@@ -253,7 +254,7 @@ impl Default for CreditSettings {
 }
 
 /// `balanced`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BalancedSettings {
     /// Most seconds that a prefix is credited with.
     pub credit_max_seconds: f64,
@@ -266,7 +267,7 @@ impl Default for BalancedSettings {
 }
 
 /// Overload protection: who is over is not chosen while others are not.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OverloadSettings {
     /// Whether workers are flagged at all.
     pub enabled: bool,
@@ -294,7 +295,7 @@ impl OverloadSettings {
 }
 
 /// The slice of requests that warms workers up.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WarmupSettings {
     /// Whether there is one.
     pub enabled: bool,
@@ -327,7 +328,7 @@ impl Default for WarmupSettings {
 }
 
 /// The engine's own timing: `base + kp·prefill + ka·Σ chunk·(ctx + chunk/2) + kd·decodes + kc·decode context`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Timing {
     /// Seconds a pass.
     pub base: f64,
@@ -359,7 +360,7 @@ impl Timing {
 }
 
 /// `expected_ttft`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ExpectedTtftSettings {
     /// The calibration; `None`: the policy falls back to the expected wait.
     pub timing: Option<Timing>,
@@ -389,7 +390,7 @@ impl Default for ExpectedTtftSettings {
 }
 
 /// Late binding: requests wait here until a worker can begin with them.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HoldSettings {
     /// Whether a request that allows it is held.
     pub enabled: bool,
@@ -410,7 +411,7 @@ impl Default for HoldSettings {
 }
 
 /// What is known of prompts that were routed, before (or without) events.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ApproximateSettings {
     /// Whether routed prompts are remembered.
     pub enabled: bool,
@@ -434,7 +435,7 @@ impl Default for ApproximateSettings {
 }
 
 /// Reservations.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BookingSettings {
     /// Reservations at once, over all models; beyond it a selection books nothing, and says so.
     pub bookings_max: usize,

@@ -5,6 +5,7 @@ use super::request::Request;
 use super::trace::Trace;
 use super::view::{Pick, View};
 use rand::Rng;
+use serde::Serialize;
 use std::time::Duration;
 
 /// What became of requests and workers, for policies that remember.
@@ -62,7 +63,7 @@ pub trait Policy: Send {
 }
 
 /// The policies by name.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
 pub enum PolicyName {
     /// One after the other.
     RoundRobin,
