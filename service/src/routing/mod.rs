@@ -9,6 +9,9 @@
 mod approximate;
 mod columns;
 mod desk;
+mod hold;
+#[cfg(test)]
+mod hold_tests;
 mod lives;
 mod load;
 mod overlap;
@@ -17,6 +20,7 @@ mod prefix;
 mod request;
 mod settings;
 mod tally;
+mod timing;
 mod trace;
 mod version;
 mod view;
@@ -27,6 +31,7 @@ pub use desk::{
     Ask, Booking, CachedTokens, DIFFERENCE_BOUNDS, Decision, Desk, DeskCounters, Ending, Gates, Input, NO_RANK,
     Outcome, Output, Refusal, ReleasedBy,
 };
+pub use hold::{HeldRequest, Hold, HoldCounters, Leaving, Left, Prices};
 pub use load::{LoadReport, LoadSource, Malformed, RankLoad, WorkerLoad};
 pub use overlap::Overlap;
 pub use policy::{News, Policy, PolicyName};
@@ -37,6 +42,7 @@ pub use settings::{
     RoutingSettings, Timing, WarmupSettings,
 };
 pub use tally::Tally;
+pub use timing::{CLASS_8B_FILE, TIMING_FILE_BYTES_MAX, TimingError, TimingFile, TimingFit};
 pub use trace::{Trace, TraceRow};
 pub use version::PolicyVersion;
 pub use view::{Branch, Pick, View};
