@@ -2,6 +2,7 @@
 //! the columns that it needs, in order.
 
 use super::load::WorkerLoad;
+use super::overload::WorkerOverload;
 use super::settings::LoadSettings;
 use super::tally::Tally;
 use std::sync::Arc;
@@ -44,6 +45,10 @@ pub struct Columns {
     pub status: Vec<Status>,
     /// Until when the latest record may be believed, in nanoseconds of the clock; 0: there is no valid one.
     pub fresh_until: Vec<u64>,
+    /// Whether a malformed record is the reason that there is no valid one.
+    pub malformed: Vec<bool>,
+    /// The worker's own thresholds of overload protection.
+    pub overload: Vec<WorkerOverload>,
     /// The latest valid record.
     pub load: Vec<WorkerLoad>,
     /// When it came.
@@ -66,6 +71,12 @@ pub struct Columns {
     pub routable_since: Vec<Duration>,
     /// Whether what the index says of the worker is exact on every rank.
     pub certified: Vec<bool>,
+}
+
+/// A time in the unit of [`Columns::fresh_until`]; never 0.
+#[inline]
+pub(super) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1)
 }
 
 impl Columns {
@@ -103,6 +114,8 @@ impl Columns {
         self.names[at] = None;
         self.status[at] = Status(Status::ABSENT);
         self.fresh_until[at] = 0;
+        self.malformed[at] = false;
+        self.overload[at] = WorkerOverload::default();
         self.load[at] = WorkerLoad::default();
         self.received_at[at] = Duration::ZERO;
         self.queued[at] = 0.0;
@@ -126,8 +139,8 @@ impl Columns {
         settings: &LoadSettings,
     ) {
         let at = slot as usize;
-        let until = now.saturating_add(fresh_for).as_nanos();
-        self.fresh_until[at] = u64::try_from(until).unwrap_or(u64::MAX).max(1);
+        self.fresh_until[at] = nanos(now.saturating_add(fresh_for));
+        self.malformed[at] = false;
         self.load[at] = load;
         self.received_at[at] = now;
         self.queued[at] = settings.queued_tokens(&load);
@@ -137,9 +150,10 @@ impl Columns {
         self.unrecorded[at] = self.tallies[at].tokens() as f64;
     }
 
-    /// Forgets the latest record, as after a malformed one: nothing is known of the load until the next.
+    /// Forgets the latest record after a malformed one: nothing is known of the load until the next.
     pub fn darken(&mut self, slot: Slot) {
         self.fresh_until[slot as usize] = 0;
+        self.malformed[slot as usize] = true;
     }
 
     /// Books a dispatch.
@@ -162,6 +176,8 @@ impl Columns {
         self.names.push(None);
         self.status.push(Status(Status::ABSENT));
         self.fresh_until.push(0);
+        self.malformed.push(false);
+        self.overload.push(WorkerOverload::default());
         self.load.push(WorkerLoad::default());
         self.received_at.push(Duration::ZERO);
         self.queued.push(0.0);

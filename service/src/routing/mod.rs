@@ -7,14 +7,17 @@
 //! Not here: gRPC, the polling of loads, who is registered.
 
 mod approximate;
+mod candidates;
 mod columns;
 mod desk;
+mod gate;
 mod hold;
 #[cfg(test)]
 mod hold_tests;
 mod lives;
 mod load;
 mod overlap;
+mod overload;
 mod policy;
 mod prefix;
 mod request;
@@ -24,17 +27,26 @@ mod timing;
 mod trace;
 mod version;
 mod view;
+mod wait;
+
+#[cfg(test)]
+mod property;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use approximate::{Approximate, ApproximateFigures};
+pub use candidates::{Gates, Nobody, candidates};
 pub use columns::{Columns, Slot, Status};
 pub use desk::{
-    Ask, Booking, CachedTokens, DIFFERENCE_BOUNDS, Decision, Desk, DeskCounters, Ending, Gates, Input, NO_RANK,
-    Outcome, Output, Refusal, ReleasedBy,
+    Ask, Booking, CachedTokens, DIFFERENCE_BOUNDS, Decision, Desk, DeskCounters, Ending, Input, NO_RANK, Outcome,
+    Output, Refusal, ReleasedBy,
 };
+pub use gate::CountGate;
 pub use hold::{HeldRequest, Hold, HoldCounters, Leaving, Left, Prices};
 pub use load::{LoadReport, LoadSource, Malformed, RankLoad, WorkerLoad};
 pub use overlap::Overlap;
-pub use policy::{News, Policy, PolicyName};
+pub use overload::{Threshold, WorkerOverload, latch};
+pub use policy::{Balanced, LeastLoad, News, Policy, PolicyName, PowerOfTwo, Random, RoundRobin};
 pub use request::Request;
 pub use settings::{
     ApproximateSettings, BalancedSettings, BookingSettings, CacheAwareSettings, CreditMode, CreditSettings,
@@ -46,3 +58,4 @@ pub use timing::{CLASS_8B_FILE, TIMING_FILE_BYTES_MAX, TimingError, TimingFile, 
 pub use trace::{Trace, TraceRow};
 pub use version::PolicyVersion;
 pub use view::{Branch, Pick, View};
+pub use wait::{Waits, least, tie_width};

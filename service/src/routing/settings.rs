@@ -116,7 +116,7 @@ impl LoadSettings {
         if load.waiting_uncached_tokens > 0 {
             load.waiting_uncached_tokens as f64
         } else {
-            load.waiting.max(0) as f64 * self.mean_prefill_tokens
+            load.waiting.max(0) as f64 * self.mean_prefill()
         }
     }
 
@@ -132,7 +132,25 @@ impl LoadSettings {
     /// The price of a share of the KV pool in use, seconds.
     pub fn pressure(&self, usage: f64) -> f64 {
         let k = usage.clamp(0.0, 0.999);
-        self.kv_pressure_weight * k / (1.0 - k)
+        self.pressure_weight() * k / (1.0 - k)
+    }
+
+    /// The weight of KV pressure, seconds: the default in place of one that makes no sense.
+    pub fn pressure_weight(&self) -> f64 {
+        let weight = self.kv_pressure_weight;
+        if weight.is_finite() && weight >= 0.0 { weight } else { Self::default().kv_pressure_weight }
+    }
+
+    /// Tokens of a prompt of which nothing is known: the default in place of a number that makes no sense.
+    pub fn mean_prefill(&self) -> f64 {
+        let tokens = self.mean_prefill_tokens;
+        if tokens.is_finite() && tokens >= 1.0 { tokens } else { Self::default().mean_prefill_tokens }
+    }
+
+    /// Tokens per second where no worker reports a rate: the default in place of a number that makes no sense.
+    pub fn throughput(&self) -> f64 {
+        let rate = self.default_throughput;
+        if rate.is_finite() && rate > 0.0 { rate } else { Self::default().default_throughput }
     }
 
     /// How long a polled load may be believed, for a worker polled at this interval.
@@ -253,6 +271,14 @@ impl Default for CreditSettings {
     }
 }
 
+impl CreditSettings {
+    /// Seconds of prefill that so many tokens take: at the default rate in place of one that makes no sense.
+    pub fn seconds(&self, tokens: f64) -> f64 {
+        let rate = self.prefill_throughput;
+        tokens / if rate.is_finite() && rate > 0.0 { rate } else { Self::default().prefill_throughput }
+    }
+}
+
 /// `balanced`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BalancedSettings {
@@ -282,15 +308,6 @@ pub struct OverloadSettings {
 impl Default for OverloadSettings {
     fn default() -> Self {
         Self { enabled: true, waiting_requests: Some(8), token_usage: Some(0.8), shed: false }
-    }
-}
-
-impl OverloadSettings {
-    /// Whether a record says that its worker is over.
-    pub fn is_over(&self, load: &WorkerLoad) -> bool {
-        self.enabled
-            && (self.waiting_requests.is_some_and(|most| load.waiting >= most)
-                || self.token_usage.is_some_and(|most| load.usage >= most))
     }
 }
 

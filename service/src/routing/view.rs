@@ -23,10 +23,16 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
+    /// The time in the unit of [`Columns::fresh_until`]. Never 0, which stands for no record there.
+    #[inline]
+    pub fn nanos(&self) -> u64 {
+        super::columns::nanos(self.now)
+    }
+
     /// Whether nothing fresh and valid is known of a worker's load.
     #[inline]
     pub fn is_dark(&self, slot: Slot) -> bool {
-        (self.now.as_nanos() as u64) > self.columns.fresh_until[slot as usize]
+        self.nanos() > self.columns.fresh_until[slot as usize]
     }
 }
 
@@ -65,6 +71,8 @@ pub enum Branch {
     CreditMoved,
     /// Cache credit was looked at, and the base pick stayed.
     CreditBase,
+    /// The least expected wait after a capped credit for the prefix.
+    Balanced,
     /// The least price in seconds.
     ExpectedTtft,
 }
@@ -89,6 +97,7 @@ impl Branch {
             Branch::OwnerBootstrap => "owner_bootstrap",
             Branch::CreditMoved => "credit_moved",
             Branch::CreditBase => "credit_base",
+            Branch::Balanced => "balanced",
             Branch::ExpectedTtft => "expected_ttft",
         }
     }

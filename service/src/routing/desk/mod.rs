@@ -8,7 +8,6 @@
 
 mod bookings;
 mod counters;
-mod eligible;
 mod policies;
 mod select;
 mod words;
@@ -21,11 +20,12 @@ mod tests;
 
 pub use bookings::Booking;
 pub use counters::{CachedTokens, DIFFERENCE_BOUNDS, DeskCounters};
-pub use words::{Ask, Decision, Ending, Gates, Input, NO_RANK, Outcome, Output, Refusal, ReleasedBy};
+pub use words::{Ask, Decision, Ending, Input, NO_RANK, Outcome, Output, Refusal, ReleasedBy};
 
 use super::columns::{Columns, Slot, Status};
 use super::load::{LoadReport, WorkerLoad};
 use super::overlap::Overlap;
+use super::overload::latch;
 use super::policy::News;
 use super::settings::RoutingSettings;
 use super::view::View;
@@ -90,8 +90,7 @@ impl Desk {
             self.columns.queued[at] = self.settings.load.queued_tokens(&load);
             self.columns.rate[at] = self.settings.load.live_rate(&load);
             self.columns.pressure[at] = self.settings.load.pressure(load.usage);
-            let over = self.columns.fresh_until[at] > 0 && self.settings.overload.is_over(&load);
-            self.columns.status[at].put(Status::OVERLOADED, over);
+            latch(&mut self.columns, at as Slot, &self.settings.overload);
         }
     }
 
@@ -196,14 +195,14 @@ impl Desk {
         match WorkerLoad::from_report(report) {
             Ok(load) => {
                 self.columns.recorded(now, slot, load, report.fresh_for, &self.settings.load);
-                self.columns.status[slot as usize].put(Status::OVERLOADED, self.settings.overload.is_over(&load));
+                latch(&mut self.columns, slot, &self.settings.overload);
                 self.workers.recorded(slot, &report.ranks);
                 self.tell(now, News::Recorded { slot });
             }
             Err(field) => {
                 // Nothing is known of it: neither that it is idle, nor that it is full.
                 self.columns.darken(slot);
-                self.columns.status[slot as usize].put(Status::OVERLOADED, false);
+                latch(&mut self.columns, slot, &self.settings.overload);
                 out.push(Output::LoadRefused { worker: self.workers.name(slot), field });
             }
         }

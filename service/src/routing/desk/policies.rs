@@ -31,7 +31,7 @@ impl Policies {
 
 /// A new policy of this name.
 fn policy(name: PolicyName) -> Box<dyn Policy> {
-    Box::new(Fewest { name })
+    name.policy().unwrap_or_else(|| Box::new(Fewest { name }))
 }
 
 /// The fewest requests in flight; among several the first.

@@ -2,8 +2,8 @@
 
 use super::Desk;
 use super::bookings::Booking;
-use super::eligible::eligible;
-use super::words::{Ask, Decision, Gates, Refusal};
+use super::words::{Ask, Decision, Refusal};
+use crate::routing::candidates::{Gates, candidates};
 use crate::routing::overlap::Overlap;
 use crate::routing::policy::{News, PolicyName};
 use crate::routing::request::Request;
@@ -37,7 +37,8 @@ impl Desk {
         overlap: &Overlap,
         trace: &mut Trace,
     ) -> Result<(Pick, Gates), Refusal> {
-        let gates = eligible(&self.columns, ask.only, self.settings.overload.shed, &mut self.candidates)?;
+        let shed = self.settings.overload.shed;
+        let gates = candidates(&self.columns, now, ask.only, shed, &mut self.rng, &mut self.candidates)?;
         let view = View {
             now,
             columns: &self.columns,
@@ -64,7 +65,7 @@ impl Desk {
         let policy = ask.policy.unwrap_or(self.settings.policy);
         let is_known = request.blocks() > 0 || request.tokens.is_some();
         let predicted_tokens = is_known.then(|| request.cached_tokens(matched_blocks));
-        let tokens = request.tokens_or(self.settings.load.mean_prefill_tokens) as u64;
+        let tokens = request.tokens_or(self.settings.load.mean_prefill()) as u64;
         let booking = Booking {
             number: request.booking,
             slot,
@@ -112,7 +113,7 @@ impl Desk {
 
     /// The time that so many tokens take to compute, as long as nothing better is known of the engine.
     fn prefill(&self, tokens: u64) -> Duration {
-        let seconds = tokens as f64 / self.settings.credit.prefill_throughput;
+        let seconds = self.settings.credit.seconds(tokens as f64);
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
     }
 

@@ -1,7 +1,7 @@
 //! The words between a desk and whoever runs it.
 
 use super::bookings::Booking;
-use crate::routing::{LoadReport, Malformed, Pick, PolicyName, Request, Slot};
+use crate::routing::{Gates, LoadReport, Malformed, Nobody, Pick, PolicyName, Request, Slot};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -235,23 +235,6 @@ pub struct Decision {
     pub gates: Gates,
 }
 
-/// What narrowed the candidates of a decision.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Gates {
-    /// Workers in question.
-    pub workers: u32,
-    /// Of these, not ready.
-    pub not_ready: u32,
-    /// Of these, vetoed.
-    pub vetoed: u32,
-    /// Of these, overloaded and nothing worse.
-    pub overloaded: u32,
-    /// Every ready worker is vetoed: the least loaded of them were asked all the same.
-    pub all_vetoed: bool,
-    /// Every worker that is left is overloaded: the least loaded of them was taken.
-    pub all_overloaded: bool,
-}
-
 /// Why nobody was chosen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Refusal {
@@ -261,6 +244,15 @@ pub enum Refusal {
     AllOverloaded,
     /// The policy's own cap admits nobody.
     AllCapped,
+}
+
+impl From<Nobody> for Refusal {
+    fn from(nobody: Nobody) -> Self {
+        match nobody {
+            Nobody::NoneReady => Refusal::NoneReady,
+            Nobody::AllOverloaded => Refusal::AllOverloaded,
+        }
+    }
 }
 
 impl Refusal {

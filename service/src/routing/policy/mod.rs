@@ -1,5 +1,17 @@
 //! The policies: each a file, each blind to clocks and sockets.
 
+mod balanced;
+mod least_load;
+mod power_of_two;
+mod random;
+mod round_robin;
+
+pub use balanced::Balanced;
+pub use least_load::LeastLoad;
+pub use power_of_two::PowerOfTwo;
+pub use random::Random;
+pub use round_robin::RoundRobin;
+
 use super::columns::Slot;
 use super::request::Request;
 use super::trace::Trace;
@@ -114,5 +126,18 @@ impl PolicyName {
     /// The policy with a name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|policy| policy.name() == name)
+    }
+
+    /// A new policy of this name, which remembers nothing yet. `None`: there is none.
+    pub fn policy(self) -> Option<Box<dyn Policy>> {
+        match self {
+            PolicyName::RoundRobin => Some(Box::new(RoundRobin::default())),
+            PolicyName::Random => Some(Box::new(Random)),
+            PolicyName::PowerOfTwo => Some(Box::new(PowerOfTwo::default())),
+            PolicyName::LeastLoad => Some(Box::new(LeastLoad::default())),
+            PolicyName::CacheAware | PolicyName::OwnerPressure | PolicyName::Balanced | PolicyName::ExpectedTtft => {
+                None
+            }
+        }
     }
 }
