@@ -1,5 +1,6 @@
-//! `least_load`: the least expected wait.
+//! `least_load`: the least expected wait, optionally with bounded cache credit.
 
+use super::credit::{Base, Credit, CreditReason};
 use super::{Policy, PolicyName};
 use crate::routing::columns::Slot;
 use crate::routing::request::Request;
@@ -14,6 +15,7 @@ use rand::Rng;
 pub struct LeastLoad {
     waits: Waits,
     below_cap: Vec<Slot>,
+    credit: Credit,
 }
 
 impl Policy for LeastLoad {
@@ -21,9 +23,18 @@ impl Policy for LeastLoad {
         PolicyName::LeastLoad
     }
 
-    fn pick(&mut self, view: &View<'_>, _: &Request<'_>, rng: &mut dyn Rng, trace: &mut Trace) -> Option<Pick> {
+    fn pick(&mut self, view: &View<'_>, request: &Request<'_>, rng: &mut dyn Rng, trace: &mut Trace) -> Option<Pick> {
         let slots = below_cap(view, &mut self.below_cap, trace);
-        self.waits.choose(view, slots, Branch::MinWait, rng, trace)
+        self.waits.price(view, slots);
+        self.waits.note(slots, trace);
+        let base = Base { slots, waits: &self.waits, place: self.waits.least(view, rng)? };
+        let (place, reason) = self.credit.judge(view, request, base, rng, trace);
+        let branch = match reason {
+            CreditReason::ModeOff => Branch::MinWait,
+            CreditReason::Moved => Branch::CreditMoved,
+            _ => Branch::CreditBase,
+        };
+        Some(Pick { slot: slots[place], branch, detail: Some(reason.name()), wait: self.waits.seconds(place) })
     }
 }
 

@@ -1,12 +1,16 @@
 //! The policies: each a file, each blind to clocks and sockets.
 
 mod balanced;
+mod credit;
+#[cfg(test)]
+mod credit_tests;
 mod least_load;
 mod power_of_two;
 mod random;
 mod round_robin;
 
 pub use balanced::Balanced;
+pub use credit::CreditReason;
 pub use least_load::LeastLoad;
 pub use power_of_two::PowerOfTwo;
 pub use random::Random;
