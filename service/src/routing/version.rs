@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 
 /// Hash of the sources of this module and everything below it, made when the program was built.
-const CODE: &str = env!("KVATLAS_ROUTING_CODE");
+const CODE: &str = env!("ROUTING_CODE");
 
 /// What decides. Equal only where both code and settings are: the code is a hash of its sources, the settings one of their values in
 /// force, wherever they were written. Shown as `code-settings`, 16 hexadecimal digits each.
