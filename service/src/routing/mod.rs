@@ -46,7 +46,10 @@ pub use hold::{HeldRequest, Hold, HoldCounters, Leaving, Left, Prices};
 pub use load::{LoadReport, LoadSource, Malformed, RankLoad, WorkerLoad};
 pub use overlap::Overlap;
 pub use overload::{Threshold, WorkerOverload, latch};
-pub use policy::{Balanced, CreditReason, LeastLoad, News, Policy, PolicyName, PowerOfTwo, Random, RoundRobin};
+pub use policy::{
+    Balanced, CreditReason, ExpectedTtft, LeastLoad, News, Policy, PolicyName, PowerOfTwo, Random, RoundRobin,
+    TtftPrices,
+};
 pub use request::Request;
 pub use settings::{
     ApproximateSettings, BalancedSettings, BookingSettings, CacheAwareSettings, CreditMode, CreditSettings,

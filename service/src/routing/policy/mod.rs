@@ -4,6 +4,7 @@ mod balanced;
 mod credit;
 #[cfg(test)]
 mod credit_tests;
+mod expected_ttft;
 mod least_load;
 mod power_of_two;
 mod random;
@@ -11,6 +12,7 @@ mod round_robin;
 
 pub use balanced::Balanced;
 pub use credit::CreditReason;
+pub use expected_ttft::{ExpectedTtft, TtftPrices};
 pub use least_load::LeastLoad;
 pub use power_of_two::PowerOfTwo;
 pub use random::Random;
@@ -139,9 +141,8 @@ impl PolicyName {
             PolicyName::Random => Some(Box::new(Random)),
             PolicyName::PowerOfTwo => Some(Box::new(PowerOfTwo::default())),
             PolicyName::LeastLoad => Some(Box::new(LeastLoad::default())),
-            PolicyName::CacheAware | PolicyName::OwnerPressure | PolicyName::Balanced | PolicyName::ExpectedTtft => {
-                None
-            }
+            PolicyName::ExpectedTtft => Some(Box::new(ExpectedTtft::default())),
+            PolicyName::CacheAware | PolicyName::OwnerPressure | PolicyName::Balanced => None,
         }
     }
 }
