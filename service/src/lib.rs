@@ -10,6 +10,7 @@ pub mod fleet;
 pub mod grpc;
 pub mod ingest;
 pub mod lanes;
+pub mod lease;
 pub mod log;
 pub mod lookup;
 pub mod ops;
