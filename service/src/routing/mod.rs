@@ -28,11 +28,14 @@ mod trace;
 mod version;
 mod view;
 mod wait;
+mod warmup;
 
 #[cfg(test)]
 mod property;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod warmup_tests;
 
 pub use approximate::{Approximate, ApproximateFigures};
 pub use candidates::{Gates, Nobody, candidates};
@@ -62,3 +65,4 @@ pub use trace::{Trace, TraceRow};
 pub use version::PolicyVersion;
 pub use view::{Branch, Pick, View};
 pub use wait::{Waits, least, tie_width};
+pub use warmup::Warmup;

@@ -29,6 +29,7 @@ use super::overload::latch;
 use super::policy::News;
 use super::settings::RoutingSettings;
 use super::view::View;
+use super::warmup::Warmup;
 use bookings::Bookings;
 use policies::Policies;
 use rand::SeedableRng;
@@ -44,6 +45,7 @@ pub struct Desk {
     columns: Columns,
     workers: Workers,
     policies: Policies,
+    warmup: Warmup,
     bookings: Bookings,
     counters: DeskCounters,
     rng: StdRng,
@@ -74,6 +76,7 @@ impl Desk {
             columns: Columns::default(),
             workers: Workers::default(),
             policies: Policies::new(),
+            warmup: Warmup::default(),
             bookings: Bookings::new(first_booking),
             counters: DeskCounters::default(),
             rng: StdRng::seed_from_u64(seed),
@@ -247,7 +250,7 @@ impl Desk {
         }
     }
 
-    /// Tells every policy.
+    /// Tells every policy, and the warm-up slice.
     fn tell(&mut self, now: Duration, news: News<'_>) {
         self.no_overlap.reset(self.columns.len());
         let view = View {
@@ -259,5 +262,6 @@ impl Desk {
             routers: 1,
         };
         self.policies.news(&view, news);
+        self.warmup.news(news);
     }
 }

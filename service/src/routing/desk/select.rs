@@ -47,9 +47,14 @@ impl Desk {
             settings: &self.settings,
             routers: 1,
         };
-        let policy = self.policies.get(ask.policy.unwrap_or(self.settings.policy));
-        let pick = policy.pick(&view, request, &mut self.rng, trace).ok_or(Refusal::AllCapped)?;
-        Ok((pick, gates))
+        let name = ask.policy.unwrap_or(self.settings.policy);
+        if name.prefers_holders()
+            && let Some(pick) = self.warmup.divert(&view, request, &mut self.rng, trace)
+        {
+            return Ok((pick, gates));
+        }
+        let pick = self.policies.get(name).pick(&view, request, &mut self.rng, trace);
+        Ok((pick.ok_or(Refusal::AllCapped)?, gates))
     }
 
     fn decided(

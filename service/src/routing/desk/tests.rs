@@ -1,7 +1,7 @@
 //! The desk's own rules, one by one.
 
 use super::*;
-use crate::routing::{LoadSource, Malformed, PolicyName, RankLoad, Request, Trace};
+use crate::routing::{Branch, LoadSource, Malformed, PolicyName, RankLoad, Request, Trace};
 use kvatlas_index::ContentHash;
 
 pub(super) fn ms(ms: u64) -> Duration {
@@ -236,4 +236,17 @@ fn policies_by_request_see_the_same_bookings() {
     }
     assert_eq!(desk.open(), picked.len());
     assert_eq!(desk.columns().in_flight.iter().sum::<u32>() as usize, picked.len());
+}
+
+#[test]
+fn misses_warm_a_new_worker_where_the_policy_prefers_holders() {
+    let mut settings = RoutingSettings::default();
+    settings.warmup.share = 1.0;
+    let mut desk = desk(settings, &["full", "new"]);
+    step(&mut desk, ms(0), Input::Blocks { worker: "full".into(), blocks: 4096 });
+    for (policy, branch) in [(PolicyName::Balanced, Branch::Warmup), (PolicyName::LeastLoad, Branch::MinWait)] {
+        let decision = select(&mut desk, ms(0), &Ask { policy: Some(policy), ..ask(&[]) }).unwrap();
+        assert_eq!(decision.pick.branch, branch);
+        assert!(branch != Branch::Warmup || &*decision.worker == "new");
+    }
 }

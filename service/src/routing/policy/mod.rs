@@ -134,6 +134,17 @@ impl PolicyName {
         Self::ALL.into_iter().find(|policy| policy.name() == name)
     }
 
+    /// Whether it may leave a worker empty because others hold more: only then are workers warmed up. One that looks at waits
+    /// first sends what nobody holds to empty workers anyway.
+    pub const fn prefers_holders(self) -> bool {
+        match self {
+            PolicyName::CacheAware | PolicyName::OwnerPressure | PolicyName::Balanced | PolicyName::ExpectedTtft => {
+                true
+            }
+            PolicyName::RoundRobin | PolicyName::Random | PolicyName::PowerOfTwo | PolicyName::LeastLoad => false,
+        }
+    }
+
     /// A new policy of this name, which remembers nothing yet. `None`: there is none.
     pub fn policy(self) -> Option<Box<dyn Policy>> {
         match self {
