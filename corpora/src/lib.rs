@@ -36,4 +36,4 @@ pub use parameters::{Names, Parameters, ParametersError, Sharing};
 pub use random::{Random, mix};
 pub use stream::{Figures, Stream, StreamError};
 pub use synthetic::Synthetic;
-pub use trace::{Request, Trace, TraceError};
+pub use trace::{CHUNK_TOKENS, Request, Trace, TraceError};

@@ -7,7 +7,7 @@ use std::io::BufRead;
 use std::sync::Arc;
 
 /// Tokens of a chunk of a trace.
-pub(crate) const CHUNK_TOKENS: u64 = 512;
+pub const CHUNK_TOKENS: u64 = 512;
 /// Chunks of one prompt at most: 2 million tokens.
 const CHUNKS_MAX: usize = 4096;
 /// Requests of a trace at most.

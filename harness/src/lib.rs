@@ -1,8 +1,8 @@
 //! The workbench of KV Atlas: recorded engine streams against the product.
 //!
 //! [`kvrec`] and [`sidecar`] read a recording and the engine's truth beside it, [`recording`] puts them together, [`verify`]
-//! plays them through the real decoder, cursor, normalizer and index. [`engine`] is a mock engine in virtual time, [`decide`] measures
-//! what a routing decision costs.
+//! plays them through the real decoder, cursor, normalizer and index. [`engine`] is a mock engine in virtual time, [`simulate`] a
+//! fleet of them with routers, [`decide`] measures what a routing decision costs.
 
 pub mod decide;
 pub mod engine;
@@ -11,4 +11,5 @@ pub mod kvrec;
 pub mod ladder;
 pub mod recording;
 pub mod sidecar;
+pub mod simulate;
 pub mod verify;

@@ -191,6 +191,16 @@ impl Liveness {
         self.unreachable || !self.failing.is_empty()
     }
 
+    /// Whether progress changes anything: requests are outstanding, or the worker is given up for want of it.
+    pub fn awaits_progress(&self) -> bool {
+        self.outstanding > 0 || self.wedged
+    }
+
+    /// Whether the worker is wedged, whatever veto is shown.
+    pub fn is_wedged(&self) -> bool {
+        self.wedged
+    }
+
     fn contact(&mut self, now: Duration, stream: u32, out: &mut Vec<LivenessOutput>) {
         self.failing.retain(|(failing, _)| *failing != stream);
         self.contact_at = self.contact_at.max(now);

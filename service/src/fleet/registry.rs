@@ -387,7 +387,7 @@ impl Fleet {
         registry.generation_last += 1;
         let generation = registry.generation_last;
         let mut ranks = Vec::new();
-        let veto = Arc::new(VetoCell::default());
+        let veto = Arc::new(VetoCell::new(self.liveness));
         let sharing = Sharing::of(&registration);
         for (rank, feed) in registration.feeds() {
             let opened = self.open_rank(registry, generation, &sharing).await;

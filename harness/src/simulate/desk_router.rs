@@ -1,0 +1,180 @@
+//! The product's own router: an index fed by events as they are delivered, and the desk that the service runs.
+
+use super::arrivals::Arrival;
+use super::router::{Dispatch, KvBatch, RequestNumber, Router};
+use super::streams::{Stream, seed_of};
+use crate::engine::{EngineSpec, Nanos, Output};
+use kvatlas_index::{
+    ContentHash, EngineHash, Holder, Index, IndexConfig, Lane, Levels, LookupOptions, RankKey, RankSlot, Reader, Store,
+    StoreKind, Tier,
+};
+use kvatlas_service::routing::{
+    Ask, Desk, Ending, Input, LoadReport, LoadSource, Outcome, Overlap, RankLoad, Request, RoutingSettings, Slot, Trace,
+};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A desk with an index of its own.
+pub struct DeskRouter {
+    desk: Desk,
+    block_size: u32,
+    lane: Lane,
+    reader: Reader,
+    ranks: Vec<RankSlot>,
+    /// Desk slots by worker.
+    slots: Vec<Slot>,
+    /// How long a load may be believed.
+    fresh_for: Duration,
+    source: LoadSource,
+    booked: HashMap<RequestNumber, u64>,
+    contents: Vec<ContentHash>,
+    levels: Levels,
+    depths: Vec<u32>,
+    overlap: Overlap,
+}
+
+fn time(now: Nanos) -> Duration {
+    Duration::from_nanos(now)
+}
+
+impl DeskRouter {
+    /// A router of so many workers that knows nothing yet. `polled`: the time between two loads of a worker; `None`: they are pushed.
+    ///
+    /// # Panics
+    /// If the system has no memory for the index.
+    pub fn new(
+        workers: usize,
+        engine: &EngineSpec,
+        settings: Arc<RoutingSettings>,
+        polled: Option<Duration>,
+        seed: u64,
+    ) -> Self {
+        let fresh_for = match polled {
+            Some(every) => settings.load.polled_fresh_for(every),
+            None => settings.load.pushed_fresh_for,
+        };
+        let source = if polled.is_some() { LoadSource::Polled } else { LoadSource::Pushed };
+        let config = IndexConfig { shards: 1, lanes_per_shard: 1, ..IndexConfig::default() };
+        let (index, mut lanes) = Index::new(config).expect("room for an index");
+        let mut lane = lanes.remove(0);
+        let mut desk = Desk::new(settings, engine.block_size, seed_of(seed, Stream::Ties));
+        let ranks =
+            (0..workers).map(|worker| lane.open_rank(RankKey(worker as u32)).expect("room for ranks")).collect();
+        let mut out = Vec::new();
+        let slots = (0..workers).map(|worker| {
+            let name: Arc<str> = format!("w{worker:04}").into();
+            let added = Input::WorkerAdded { worker: name.clone(), ranks: [0].into(), generation: 1 };
+            desk.step(Duration::ZERO, added, &mut out);
+            desk.step(Duration::ZERO, Input::Certified { worker: name.clone(), certified: true }, &mut out);
+            desk.slot(&name).expect("a worker that was added")
+        });
+        let slots = slots.collect();
+        Self {
+            desk,
+            block_size: engine.block_size,
+            reader: index.reader(),
+            lane,
+            ranks,
+            slots,
+            fresh_for,
+            source,
+            booked: HashMap::new(),
+            contents: Vec::new(),
+            levels: Levels::new(),
+            depths: vec![0; workers],
+            overlap: Overlap::default(),
+        }
+    }
+
+    /// The desk.
+    pub fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    fn look_up(&mut self, request: &Arrival) {
+        let blocks = &request.contents[..request.prompt_blocks as usize];
+        self.contents.clear();
+        self.contents.extend(blocks.iter().map(|content| ContentHash(*content)));
+        // Nobody writes while this reads: the answer is never cut short.
+        let _ = self.reader.lookup_levels(&self.contents, &LookupOptions::default(), &mut self.levels);
+        self.levels.depths(Tier::Device, &mut self.depths);
+        self.overlap.reset(self.desk.columns().len());
+        self.slots.iter().zip(&self.depths).for_each(|(slot, blocks)| self.overlap.credit(*slot, *blocks));
+    }
+
+    fn worker_of(&self, slot: Slot) -> usize {
+        self.slots.iter().position(|is| *is == slot).expect("a slot of this desk")
+    }
+}
+
+impl Router for DeskRouter {
+    fn arrive(&mut self, now: Nanos, number: RequestNumber, request: &Arrival, out: &mut Vec<Dispatch>) {
+        self.look_up(request);
+        let asked = Request {
+            tokens: Some(request.prompt_tokens.into()),
+            block_size: self.block_size,
+            contents: &self.contents,
+            token_ids: &[],
+            booking: 0,
+        };
+        let ask = Ask {
+            request: asked,
+            policy: None,
+            only: None,
+            only_ranks: &[],
+            deepest_ranks: &[],
+            book: true,
+            max_output_tokens: None,
+        };
+        let decided = self.desk.select(time(now), &ask, &mut self.overlap, &mut Trace::off());
+        let decision = decided.expect("workers of a simulation are ready, and nobody sheds");
+        self.booked.insert(number, decision.booking);
+        let worker = self.worker_of(decision.pick.slot);
+        // The last token of a prompt is always computed: a whole hit is one block less.
+        let most = (request.prompt_tokens - 1) / self.block_size * self.block_size;
+        let predicted_tokens = (decision.matched_blocks * self.block_size).min(most);
+        out.push(Dispatch { request: number, worker, predicted_tokens });
+    }
+
+    fn first_token(&mut self, now: Nanos, number: RequestNumber, _: &mut Vec<Dispatch>) {
+        let booking = self.booked[&number];
+        self.desk.step(time(now), Input::FirstToken { booking }, &mut Vec::new());
+    }
+
+    fn ended(&mut self, now: Nanos, number: RequestNumber, cached_tokens: u32, _: &mut Vec<Dispatch>) {
+        let Some(booking) = self.booked.remove(&number) else { return };
+        let ending = Ending { cached_tokens: Some(cached_tokens.into()), ..Ending::bare(Outcome::Ok) };
+        self.desk.step(time(now), Input::Completed { booking, ending }, &mut Vec::new());
+    }
+
+    fn load(&mut self, now: Nanos, worker: usize, load: &RankLoad, _: &mut Vec<Dispatch>) {
+        let report = LoadReport { rank_count: 1, ranks: vec![*load], source: self.source, fresh_for: self.fresh_for };
+        let worker = self.desk.columns().names[self.slots[worker] as usize].clone().expect("a worker that is there");
+        self.desk.step(time(now), Input::Load { worker, report }, &mut Vec::new());
+    }
+
+    fn events(&mut self, _: Nanos, worker: usize, batch: &KvBatch, arrivals: &[Arrival]) {
+        let at = Holder { rank: self.ranks[worker], tier: Tier::Device };
+        for event in &batch.events {
+            match event {
+                Output::Stored { id, from, parent, names } => {
+                    let contents = &arrivals[*id as usize].contents[*from as usize..][..names.len()];
+                    let contents: Vec<ContentHash> = contents.iter().map(|content| ContentHash(*content)).collect();
+                    let names: Vec<EngineHash> = names.iter().map(|name| EngineHash(*name)).collect();
+                    let parent = parent.map(EngineHash);
+                    let store = Store { parent, names: &names, contents: &contents, kind: StoreKind::Copy };
+                    self.lane.store(at, &store).expect("room for blocks");
+                }
+                Output::Removed { names } => {
+                    let names: Vec<EngineHash> = names.iter().map(|name| EngineHash(*name)).collect();
+                    self.lane.remove(at, &names).expect("a rank that is open");
+                }
+                Output::Cleared => {
+                    self.lane.clear(self.ranks[worker], None).expect("a rank that is open");
+                }
+                Output::Token { .. } | Output::Ended { .. } => {}
+            }
+        }
+    }
+}
