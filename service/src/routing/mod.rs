@@ -11,6 +11,7 @@ mod candidates;
 mod columns;
 mod desk;
 mod gate;
+mod hash_heads;
 mod hold;
 #[cfg(test)]
 mod hold_tests;
@@ -20,6 +21,7 @@ mod overlap;
 mod overload;
 mod policy;
 mod prefix;
+mod recent;
 mod request;
 mod settings;
 mod tally;
@@ -50,8 +52,8 @@ pub use load::{LoadReport, LoadSource, Malformed, RankLoad, WorkerLoad};
 pub use overlap::Overlap;
 pub use overload::{Threshold, WorkerOverload, latch};
 pub use policy::{
-    Balanced, CreditReason, ExpectedTtft, LeastLoad, News, Policy, PolicyName, PowerOfTwo, Random, RoundRobin,
-    TtftPrices,
+    Balanced, CacheAware, CreditReason, ExpectedTtft, LeastLoad, News, OwnerPressure, Policy, PolicyName, PowerOfTwo,
+    Random, RoundRobin, TtftPrices,
 };
 pub use request::Request;
 pub use settings::{

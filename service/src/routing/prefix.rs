@@ -28,6 +28,11 @@ impl PrefixKey {
         let [_, one, two] = self.0;
         fold(fold(content.0 ^ two, one) ^ name, two)
     }
+
+    /// The name of a whole prefix. A nanosecond or two for each block.
+    pub fn name(self, contents: &[ContentHash]) -> u64 {
+        contents.iter().fold(self.start(), |name, content| self.next(name, *content))
+    }
 }
 
 #[inline]
@@ -49,10 +54,6 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    fn name(key: PrefixKey, contents: &[ContentHash]) -> u64 {
-        contents.iter().fold(key.start(), |name, content| key.next(name, *content))
-    }
-
     #[test]
     fn prefixes_have_names_of_their_own_under_every_key() {
         for seed in [0, 1, u64::MAX] {
@@ -60,13 +61,20 @@ mod tests {
             let mut names = HashSet::from([key.start()]);
             for a in 0..64 {
                 for b in 0..64 {
-                    names.insert(name(key, &[ContentHash(a), ContentHash(b)]));
+                    names.insert(key.name(&[ContentHash(a), ContentHash(b)]));
                 }
-                names.insert(name(key, &[ContentHash(a)]));
+                names.insert(key.name(&[ContentHash(a)]));
             }
             assert_eq!(names.len(), 1 + 64 * 64 + 64, "seed {seed}");
         }
-        let names: HashSet<_> = (0..64).map(|seed| name(PrefixKey::new(seed), &[ContentHash(1)])).collect();
+        let names: HashSet<_> = (0..64).map(|seed| PrefixKey::new(seed).name(&[ContentHash(1)])).collect();
         assert_eq!(names.len(), 64, "and other ones under another key");
+    }
+
+    #[test]
+    fn a_name_goes_on_where_the_shorter_one_ended() {
+        let key = PrefixKey::new(7);
+        let chain: Vec<_> = (0..9).map(ContentHash).collect();
+        assert_eq!(key.name(&chain), chain[4..].iter().fold(key.name(&chain[..4]), |name, c| key.next(name, *c)));
     }
 }

@@ -75,10 +75,10 @@ fn the_pick_is_a_candidate_whatever_the_loads() {
 }
 
 /// A dark worker is worth what one is worth whose record says that the router's own requests wait there, and nothing else: each
-/// decision comes out the same with either of them.
+/// decision comes out the same with either of them. Not so for new owners under pressure: a dark worker has no headroom to offer.
 #[test]
 fn dark_workers_neither_win_nor_lose_by_being_dark() {
-    for name in policies() {
+    for name in policies().filter(|name| *name != PolicyName::OwnerPressure) {
         let mut rng = varied(101);
         let mut compared = 0;
         for case in 0..300 {

@@ -12,6 +12,11 @@ pub(super) fn added(worker: &str, ranks: &[u32]) -> Input {
     Input::WorkerAdded { worker: worker.into(), ranks: ranks.into(), generation: 7 }
 }
 
+/// Workers in the order of their slots.
+fn in_turn() -> RoutingSettings {
+    RoutingSettings { policy: PolicyName::RoundRobin, ..RoutingSettings::default() }
+}
+
 fn desk(settings: RoutingSettings, workers: &[&str]) -> Desk {
     let mut desk = Desk::new(Arc::new(settings), 16, 1);
     for worker in workers {
@@ -54,7 +59,7 @@ fn completed(booking: u64, cached_tokens: Option<u64>) -> Input {
 
 #[test]
 fn a_selection_books_at_once_and_its_end_releases_once() {
-    let mut desk = desk(RoutingSettings::default(), &["a", "b"]);
+    let mut desk = desk(in_turn(), &["a", "b"]);
     let first = select(&mut desk, ms(1), &ask(&[])).unwrap();
     let second = select(&mut desk, ms(1), &ask(&[])).unwrap();
     assert_ne!(first.worker, second.worker, "the second sees the first");
@@ -86,7 +91,7 @@ fn silence_releases_and_a_sign_of_life_puts_it_off() {
 
 #[test]
 fn a_worker_that_goes_takes_its_bookings_along_and_its_slot_is_clean() {
-    let mut desk = desk(RoutingSettings::default(), &["a", "b"]);
+    let mut desk = desk(in_turn(), &["a", "b"]);
     for _ in 0..4 {
         select(&mut desk, ms(0), &ask(&[])).unwrap();
     }

@@ -1,19 +1,25 @@
 //! The policies: each a file, each blind to clocks and sockets.
 
 mod balanced;
+mod cache_aware;
 mod credit;
 #[cfg(test)]
 mod credit_tests;
 mod expected_ttft;
+mod holders;
+mod kv_pressure;
 mod least_load;
+mod owner_pressure;
 mod power_of_two;
 mod random;
 mod round_robin;
 
 pub use balanced::Balanced;
+pub use cache_aware::CacheAware;
 pub use credit::CreditReason;
 pub use expected_ttft::{ExpectedTtft, TtftPrices};
 pub use least_load::LeastLoad;
+pub use owner_pressure::OwnerPressure;
 pub use power_of_two::PowerOfTwo;
 pub use random::Random;
 pub use round_robin::RoundRobin;
@@ -153,7 +159,9 @@ impl PolicyName {
             PolicyName::PowerOfTwo => Some(Box::new(PowerOfTwo::default())),
             PolicyName::LeastLoad => Some(Box::new(LeastLoad::default())),
             PolicyName::ExpectedTtft => Some(Box::new(ExpectedTtft::default())),
-            PolicyName::CacheAware | PolicyName::OwnerPressure | PolicyName::Balanced => None,
+            PolicyName::CacheAware => Some(Box::new(CacheAware::default())),
+            PolicyName::OwnerPressure => Some(Box::new(OwnerPressure::default())),
+            PolicyName::Balanced => Some(Box::new(Balanced::default())),
         }
     }
 }
