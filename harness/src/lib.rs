@@ -2,7 +2,8 @@
 //!
 //! [`kvrec`] and [`sidecar`] read a recording and the engine's truth beside it, [`recording`] puts them together, [`verify`]
 //! plays them through the real decoder, cursor, normalizer and index. [`engine`] is a mock engine in virtual time, [`simulate`] a
-//! fleet of them with routers, [`decide`] measures what a routing decision costs.
+//! fleet of them with routers, [`reference_cost`] an external router's cost function to compare with, [`decide`] measures what a
+//! routing decision costs.
 
 pub mod decide;
 pub mod engine;
@@ -10,6 +11,7 @@ pub mod indexers;
 pub mod kvrec;
 pub mod ladder;
 pub mod recording;
+pub mod reference_cost;
 pub mod sidecar;
 pub mod simulate;
 pub mod verify;
