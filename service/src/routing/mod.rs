@@ -10,6 +10,7 @@ mod approximate;
 mod candidates;
 mod columns;
 mod desk;
+mod exchange;
 mod gate;
 mod hash_heads;
 mod hold;
@@ -45,6 +46,9 @@ pub use columns::{Columns, Slot, Status};
 pub use desk::{
     Ask, Booking, CachedTokens, DIFFERENCE_BOUNDS, Decision, Desk, DeskCounters, Ending, Input, NO_RANK, Outcome,
     Output, Refusal, ReleasedBy,
+};
+pub use exchange::{
+    Behind, BookingChange, Dispatch, ForeignBookings, ForeignCounters, ForeignNews, Listener, OwnBookings, Piece,
 };
 pub use gate::CountGate;
 pub use hold::{HeldRequest, Hold, HoldCounters, Leaving, Left, Prices};

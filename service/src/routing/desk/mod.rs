@@ -8,6 +8,7 @@
 
 mod bookings;
 mod counters;
+mod foreign;
 mod policies;
 mod select;
 mod words;
@@ -31,6 +32,7 @@ use super::settings::RoutingSettings;
 use super::view::View;
 use super::warmup::Warmup;
 use bookings::Bookings;
+use foreign::ForeignBook;
 use policies::Policies;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -47,6 +49,9 @@ pub struct Desk {
     policies: Policies,
     warmup: Warmup,
     bookings: Bookings,
+    foreign: ForeignBook,
+    /// Routers that send to these workers without telling, this one counted.
+    routers: u32,
     counters: DeskCounters,
     rng: StdRng,
     /// The candidates of the decision at hand.
@@ -78,6 +83,8 @@ impl Desk {
             policies: Policies::new(),
             warmup: Warmup::default(),
             bookings: Bookings::new(first_booking),
+            foreign: ForeignBook::default(),
+            routers: 1,
             counters: DeskCounters::default(),
             rng: StdRng::seed_from_u64(seed),
             candidates: Vec::new(),
@@ -117,6 +124,8 @@ impl Desk {
                 self.release(now, booking, ReleasedBy::Completion, Some(ending), out);
             }
             Input::Abandoned { booking } => self.release(now, booking, ReleasedBy::StreamEnd, None, out),
+            Input::Foreign { number, change } => self.take_foreign(now, number, change),
+            Input::Routers { routers } => self.routers = routers.max(1),
             Input::Tick => self.expire(now, out),
         }
     }
@@ -165,7 +174,8 @@ impl Desk {
     fn add(&mut self, now: Duration, worker: Arc<str>, ranks: Arc<[u32]>, generation: u64, out: &mut Vec<Output>) {
         self.remove(now, &worker, out);
         let slot = self.columns.add(now, worker.clone());
-        self.workers.add(slot, worker, ranks, generation);
+        self.workers.add(slot, worker.clone(), ranks, generation);
+        self.foreign_worker_added(now, slot, &worker);
     }
 
     fn remove(&mut self, now: Duration, worker: &str, out: &mut Vec<Output>) {
@@ -174,6 +184,7 @@ impl Desk {
         for booking in held.collect::<Vec<_>>() {
             self.release(now, booking, ReleasedBy::WorkerGone, None, out);
         }
+        self.foreign_worker_gone(slot);
         self.tell(now, News::Emptied { slot, gone: true });
         self.workers.remove(worker);
         self.columns.remove(slot);
@@ -259,7 +270,7 @@ impl Desk {
             candidates: &[],
             overlap: &self.no_overlap,
             settings: &self.settings,
-            routers: 1,
+            routers: self.routers,
         };
         self.policies.news(&view, news);
         self.warmup.news(news);

@@ -45,7 +45,7 @@ impl Desk {
             candidates: &self.candidates,
             overlap,
             settings: &self.settings,
-            routers: 1,
+            routers: self.routers,
         };
         let name = ask.policy.unwrap_or(self.settings.policy);
         if name.prefers_holders()

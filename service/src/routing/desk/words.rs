@@ -1,7 +1,7 @@
 //! The words between a desk and whoever runs it.
 
 use super::bookings::Booking;
-use crate::routing::{Gates, LoadReport, Malformed, Nobody, Pick, PolicyName, Request, Slot};
+use crate::routing::{BookingChange, Gates, LoadReport, Malformed, Nobody, Pick, PolicyName, Request, Slot};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +73,18 @@ pub enum Input {
     Abandoned {
         /// The booking.
         booking: u64,
+    },
+    /// What another replica's bookings became.
+    Foreign {
+        /// The booking's number here: none that this desk gives.
+        number: u64,
+        /// What happened.
+        change: BookingChange,
+    },
+    /// How many routers send to these workers without telling.
+    Routers {
+        /// So many, this one counted.
+        routers: u32,
     },
     /// Time passed.
     Tick,
