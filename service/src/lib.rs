@@ -1,11 +1,12 @@
 //! The KV Atlas service: ingest of engine events, and lookups over gRPC.
 //!
 //! Layers, each importing only the ones before it: `kvatlas_index` <- [`wire`], [`seed`], [`ingest`] <- [`smg`], [`lanes`],
-//! [`relay`], [`republish`], [`fleet`], [`lookup`] <- [`grpc`], [`admin`] <- [`log`] <- [`serve`] <- the binary.
+//! [`relay`], [`republish`], [`fleet`], [`lookup`], [`routing`] <- [`desks`] <- [`grpc`], [`admin`] <- [`log`] <- [`serve`] <- the binary.
 
 pub mod admin;
 pub mod config;
 pub mod demo;
+pub mod desks;
 pub mod fleet;
 pub mod grpc;
 pub mod ingest;

@@ -118,16 +118,7 @@ impl Router for DeskRouter {
             token_ids: &[],
             booking: 0,
         };
-        let ask = Ask {
-            request: asked,
-            policy: None,
-            only: None,
-            only_ranks: &[],
-            deepest_ranks: &[],
-            book: true,
-            max_output_tokens: None,
-        };
-        let decided = self.desk.select(time(now), &ask, &mut self.overlap, &mut Trace::off());
+        let decided = self.desk.select(time(now), &Ask::of(asked), &mut self.overlap, &mut Trace::off());
         let decision = decided.expect("workers of a simulation are ready, and nobody sheds");
         self.booked.insert(number, decision.booking);
         let worker = self.worker_of(decision.pick.slot);

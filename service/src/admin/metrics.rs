@@ -1,10 +1,12 @@
 //! The metrics, collected at scrape.
 
+use super::desks;
+use crate::desks::Router;
 use crate::fleet::{Fleet, FleetView, StateKeeper, Veto};
 use crate::grpc::{Admission, ServiceFacts};
 use crate::ingest::{Trust, now_ms};
 use crate::lanes::LaneCounters;
-use crate::lookup::{BUCKETS_LEN, LookupEngine, LookupTimes};
+use crate::lookup::{BUCKETS_LEN, LookupEngine, LookupTimes, TimesSum};
 use crate::topology::{Pinned, shard_reports};
 use kvatlas_index::Granted;
 use prometheus_client::collector::Collector;
@@ -22,6 +24,8 @@ pub struct MetricSources {
     pub fleet: Arc<Fleet>,
     /// The index.
     pub engine: Arc<LookupEngine>,
+    /// Decisions and reservations.
+    pub desks: Arc<Router>,
     /// Lookup latencies.
     pub times: Arc<LookupTimes>,
     /// Refused lookups.
@@ -63,6 +67,7 @@ impl Collector for MetricSources {
         let mut out = Series(&mut encoder);
         self.encode_service(&mut out)?;
         self.encode_lookups(&mut out)?;
+        desks::encode(&self.desks, &mut out)?;
         self.encode_index(&mut out)?;
         self.encode_lanes(&mut out)?;
         self.encode_placement(&mut out)?;
@@ -92,12 +97,8 @@ impl MetricSources {
     }
 
     fn encode_lookups(&self, out: &mut Series<'_, '_>) -> fmt::Result {
-        let sum = self.times.sum();
-        let bound = |i: usize| if i == BUCKETS_LEN - 1 { f64::INFINITY } else { (1_u64 << i) as f64 / 1e6 };
-        let buckets: Vec<_> = sum.buckets.iter().enumerate().map(|(i, count)| (bound(i), *count)).collect();
-        let (name, help) = ("lookup_seconds", "Time of a lookup inside the service, from decoded request to response");
-        let mut metric = out.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
-        metric.encode_histogram::<NoLabelSet>(sum.nanos as f64 / 1e9, sum.count(), &buckets, None)?;
+        let help = "Time of a lookup inside the service, from decoded request to response";
+        out.times("lookup_seconds", help, &self.times.sum())?;
         out.counter("lookups_refused", "Lookups refused because too many were worked on", self.admission.refused())
     }
 
@@ -290,14 +291,28 @@ fn encode_ranks(view: &FleetView, out: &mut Series<'_, '_>) -> fmt::Result {
 }
 
 /// Writes series of one kind and name.
-struct Series<'a, 'b>(&'a mut DescriptorEncoder<'b>);
+pub(super) struct Series<'a, 'b>(&'a mut DescriptorEncoder<'b>);
 
 impl Series<'_, '_> {
-    fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+    /// A histogram of times.
+    pub(super) fn times(&mut self, name: &str, help: &str, sum: &TimesSum) -> fmt::Result {
+        let bound = |i: usize| if i == BUCKETS_LEN - 1 { f64::INFINITY } else { (1_u64 << i) as f64 / 1e6 };
+        let buckets: Vec<_> = sum.buckets.iter().enumerate().map(|(i, count)| (bound(i), *count)).collect();
+        self.histogram(name, help, sum.nanos as f64 / 1e9, &buckets)
+    }
+
+    /// A histogram of counts by upper bound, not cumulated.
+    pub(super) fn histogram(&mut self, name: &str, help: &str, sum: f64, buckets: &[(f64, u64)]) -> fmt::Result {
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        metric.encode_histogram::<NoLabelSet>(sum, count, buckets, None)
+    }
+
+    pub(super) fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         self.0.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
     }
 
-    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+    pub(super) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
         metric.encode_counter::<NoLabelSet, _, f64>(&value, None)
     }
@@ -312,7 +327,7 @@ impl Series<'_, '_> {
         all.into_iter().try_for_each(|(labels, value)| metric.encode_family(&labels)?.encode_gauge(&value))
     }
 
-    fn counters<L: EncodeLabelSet>(
+    pub(super) fn counters<L: EncodeLabelSet>(
         &mut self,
         name: &str,
         help: &str,

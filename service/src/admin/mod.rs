@@ -3,6 +3,7 @@
 //! Metrics are read when somebody scrapes, from what the service counts anyway. Their number is bounded by workers times ranks times
 //! the fixed lists of reasons; a worker's series end with its registration.
 
+mod desks;
 mod metrics;
 mod routes;
 

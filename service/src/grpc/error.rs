@@ -1,14 +1,19 @@
 //! Every way in which a call can fail, and the one place that chooses its status code.
 
+use crate::desks::RouteError;
 use crate::fleet::FleetError;
 use crate::lanes::LaneError;
 use crate::lookup::LookupError;
 use crate::relay::{End, SubscribeError};
 use kvatlas_index::IndexError;
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
 /// Milliseconds after which a refused lookup may be tried again (`grpc-retry-pushback-ms`).
 const RETRY_PUSHBACK_MS: &str = "20";
+
+/// The same of a request that found every worker overloaded: loads are pushed about as often.
+const RETRY_OVERLOADED_MS: &str = "1000";
 
 /// Bytes of a message; percent-encoded it is up to three times as long, and clients take 16 KiB of headers.
 const MESSAGE_BYTES_MAX: usize = 1024;
@@ -69,6 +74,21 @@ pub enum ServiceError {
         /// The limit.
         limit: usize,
     },
+    /// A request was not routed.
+    #[error(transparent)]
+    Route(#[from] RouteError),
+    /// A text is longer than its limit.
+    #[error("{field}: {len} bytes, at most {limit} (limit {setting})")]
+    TextTooLong {
+        /// The field.
+        field: &'static str,
+        /// Its length.
+        len: usize,
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        limit: usize,
+    },
     /// A copy's reader took too long for a chunk.
     #[error("a chunk was not read within {limit_ms} ms (limit relay.snapshot_stall_max_ms): go on with resume")]
     CopyStalled {
@@ -97,17 +117,35 @@ impl ServiceError {
     /// The status code of each way to fail.
     pub fn code(&self) -> Code {
         match self {
-            Self::Invalid { .. } | Self::TooLong { .. } => Code::InvalidArgument,
+            Self::Invalid { .. } | Self::TooLong { .. } | Self::TextTooLong { .. } => Code::InvalidArgument,
             Self::Busy { .. } | Self::CopiesFull { .. } => Code::ResourceExhausted,
             Self::CopyStalled { .. } => Code::DeadlineExceeded,
             Self::Draining => Code::Unavailable,
             Self::NotRepublished { .. } => Code::FailedPrecondition,
-            Self::Lookup(LookupError::TooLong { .. } | LookupError::Invalid { .. }) => Code::InvalidArgument,
-            Self::Lookup(LookupError::Fleet(error)) | Self::Fleet(error) => fleet_code(error),
+            Self::Lookup(error) => lookup_code(error),
+            Self::Fleet(error) => fleet_code(error),
+            Self::Route(error) => route_code(error),
             Self::Subscribe(error) => subscribe_code(error),
             Self::Ended(End::Removed) => Code::NotFound,
             Self::Ended(End::OtherLife | End::Slow) => Code::DataLoss,
         }
+    }
+}
+
+fn lookup_code(error: &LookupError) -> Code {
+    match error {
+        LookupError::TooLong { .. } | LookupError::Invalid { .. } => Code::InvalidArgument,
+        LookupError::Fleet(error) => fleet_code(error),
+    }
+}
+
+fn route_code(error: &RouteError) -> Code {
+    match error {
+        RouteError::Lookup(error) => lookup_code(error),
+        RouteError::Candidates { .. } => Code::InvalidArgument,
+        RouteError::NoneReady => Code::Unavailable,
+        RouteError::AllOverloaded | RouteError::AllCapped | RouteError::DesksFull { .. } => Code::ResourceExhausted,
+        RouteError::UnknownReservation { .. } => Code::NotFound,
     }
 }
 
@@ -143,13 +181,25 @@ fn subscribe_code(error: &SubscribeError) -> Code {
     }
 }
 
+impl ServiceError {
+    /// Milliseconds after which the same may be tried again; `None` where another try is not worth it.
+    fn retry_after_ms(&self) -> Option<&'static str> {
+        match self {
+            Self::Busy { .. } => Some(RETRY_PUSHBACK_MS),
+            Self::Route(RouteError::AllOverloaded | RouteError::AllCapped) => Some(RETRY_OVERLOADED_MS),
+            _ => None,
+        }
+    }
+}
+
 impl From<ServiceError> for Status {
     fn from(error: ServiceError) -> Self {
         let mut status = Status::new(error.code(), error.message());
-        if matches!(error, ServiceError::Busy { .. }) {
-            status
-                .metadata_mut()
-                .insert("grpc-retry-pushback-ms", tonic::metadata::MetadataValue::from_static(RETRY_PUSHBACK_MS));
+        if let Some(after) = error.retry_after_ms() {
+            // The one is read by clients of gRPC themselves, the other by routers that answer over HTTP.
+            for name in ["grpc-retry-pushback-ms", "retry-after-ms"] {
+                status.metadata_mut().insert(name, MetadataValue::from_static(after));
+            }
         }
         status
     }
@@ -205,13 +255,24 @@ mod tests {
             (End::Removed.into(), Code::NotFound),
             (End::OtherLife.into(), Code::DataLoss),
             (End::Slow.into(), Code::DataLoss),
+            (ServiceError::TextTooLong { field: "f", len: 2, setting: "s", limit: 1 }, Code::InvalidArgument),
+            (RouteError::Lookup(FleetError::UnknownModel { model: text() }.into()).into(), Code::NotFound),
+            (RouteError::Lookup(LookupError::Invalid { field: "f", reason: text() }).into(), Code::InvalidArgument),
+            (RouteError::Candidates { len: 2, limit: 1 }.into(), Code::InvalidArgument),
+            (RouteError::NoneReady.into(), Code::Unavailable),
+            (RouteError::AllOverloaded.into(), Code::ResourceExhausted),
+            (RouteError::AllCapped.into(), Code::ResourceExhausted),
+            (RouteError::DesksFull { limit: 1 }.into(), Code::ResourceExhausted),
+            (RouteError::UnknownReservation { reservation: 1 }.into(), Code::NotFound),
         ];
         for (error, code) in table {
-            let busy = matches!(error, ServiceError::Busy { .. });
+            let full = [RouteError::AllOverloaded.into(), RouteError::AllCapped.into()];
+            let busy = matches!(error, ServiceError::Busy { .. }) || full.contains(&error);
             let message = error.to_string();
             let status = Status::from(error);
             assert_eq!((status.code(), status.message()), (code, message.as_str()));
             assert_eq!(status.metadata().contains_key("grpc-retry-pushback-ms"), busy);
+            assert_eq!(status.metadata().contains_key("retry-after-ms"), busy);
         }
     }
 }

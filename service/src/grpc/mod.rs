@@ -11,10 +11,12 @@ mod facts;
 mod index;
 mod limits;
 mod peers;
+mod placements;
 pub mod proto;
 mod push_wire;
 mod questions;
 mod relayed;
+mod routing;
 mod smg_events;
 mod workers;
 
@@ -29,5 +31,6 @@ pub use questions::registration_from_proto;
 pub(crate) use questions::{push_batch, trust_from_proto};
 #[cfg(feature = "redis")]
 pub(crate) use relayed::relayed_batch;
+pub use routing::RoutingApi;
 pub use smg_events::SmgApi;
 pub use workers::WorkerApi;

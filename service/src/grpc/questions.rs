@@ -12,19 +12,11 @@ use kvatlas_index::{ContentHash, EngineHash, Residency, StoreKind, Tier};
 
 /// A lookup's question.
 pub(super) fn question(request: proto::LookupRequest) -> Result<Question, ServiceError> {
-    use proto::lookup_request::Prompt as Wire;
     if request.model.is_empty() {
         return Err(ServiceError::invalid("model", "required"));
     }
-    let namespace = request.namespace.map(namespace).transpose()?.unwrap_or_default();
-    let prompt = match request.prompt {
-        None => return Err(ServiceError::invalid("prompt", "required: content_hashes or token_ids")),
-        Some(Wire::ContentHashes(_)) if !namespace.is_base() => {
-            return Err(ServiceError::invalid("namespace", "content_hashes contain the namespace already"));
-        }
-        Some(Wire::ContentHashes(hashes)) => Prompt::ContentHashes(hashes.hashes),
-        Some(Wire::TokenIds(tokens)) => Prompt::Tokens { ids: tokens.ids, namespace },
-    };
+    let prompt = prompt(request.prompt, request.namespace)?
+        .ok_or_else(|| ServiceError::invalid("prompt", "required: content_hashes or token_ids"))?;
     let tiers = request.tiers.iter().map(|t| named_tier("tiers", *t)).collect::<Result<Vec<_>, _>>()?;
     let residency = match proto::Residency::try_from(request.residency) {
         Ok(proto::Residency::Cumulative) => Residency::Cumulative,
@@ -40,6 +32,23 @@ pub(super) fn question(request: proto::LookupRequest) -> Result<Question, Servic
         residency,
         max_holders: request.max_holders as usize,
         include_vetoed: request.include_vetoed,
+    })
+}
+
+/// A prompt in its namespace, if there is one.
+pub(super) fn prompt(
+    prompt: Option<proto::lookup_request::Prompt>,
+    of: Option<proto::Namespace>,
+) -> Result<Option<Prompt>, ServiceError> {
+    use proto::lookup_request::Prompt as Wire;
+    let namespace = of.map(namespace).transpose()?.unwrap_or_default();
+    Ok(match prompt {
+        None => None,
+        Some(Wire::ContentHashes(_)) if !namespace.is_base() => {
+            return Err(ServiceError::invalid("namespace", "content_hashes contain the namespace already"));
+        }
+        Some(Wire::ContentHashes(hashes)) => Some(Prompt::ContentHashes(hashes.hashes)),
+        Some(Wire::TokenIds(tokens)) => Some(Prompt::Tokens { ids: tokens.ids, namespace }),
     })
 }
 

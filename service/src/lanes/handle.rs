@@ -53,6 +53,8 @@ pub(super) enum Command {
     Open {
         key: RankKey,
         generation: u64,
+        /// Where the lane says how many blocks the rank holds.
+        blocks: Arc<AtomicU64>,
         reply: oneshot::Sender<Result<RankSlot, IndexError>>,
     },
     Close {
@@ -123,9 +125,10 @@ impl LaneHandle {
     /// Opens a rank under a generation. Waits while the queue is full.
     pub async fn open(&self, key: RankKey, generation: u64) -> Result<RankLane, LaneError> {
         let (reply, answer) = oneshot::channel();
-        self.send(Command::Open { key, generation, reply }).await?;
+        let blocks = Arc::<AtomicU64>::default();
+        self.send(Command::Open { key, generation, blocks: blocks.clone(), reply }).await?;
         let slot = answer.await.map_err(|_| LaneError::Stopped)??;
-        Ok(RankLane { lane: self.clone(), slot, generation })
+        Ok(RankLane { lane: self.clone(), slot, generation, blocks })
     }
 
     async fn send(&self, command: Command) -> Result<(), LaneError> {
@@ -139,6 +142,7 @@ pub struct RankLane {
     lane: LaneHandle,
     slot: RankSlot,
     generation: u64,
+    blocks: Arc<AtomicU64>,
 }
 
 impl RankLane {
@@ -150,6 +154,11 @@ impl RankLane {
     /// The generation that this handle speaks for.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// Blocks that the rank held after the last batch, over its tiers.
+    pub fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
     }
 
     /// Applies a batch after everything sent before; says what it did and gives the batch back. Waits while the queue is

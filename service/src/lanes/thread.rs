@@ -4,10 +4,10 @@ use super::apply::apply;
 use super::handle::{Command, LaneCounters, LaneError, LaneHandle};
 use crate::ops::Op;
 use crate::topology::{Spot, pin_current_thread};
-use kvatlas_index::{Lane, RankSlot};
+use kvatlas_index::{Holder, Lane, RankSlot, Tier};
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use tokio::sync::mpsc;
@@ -55,11 +55,18 @@ pub fn spawn_lanes(lanes: Vec<Lane>, settings: LaneSettings) -> io::Result<(Vec<
 
 struct LaneThread {
     lane: Lane,
-    /// The generation under which each open slot was opened: the fence. Slots are reused by the index.
-    open: HashMap<RankSlot, u64>,
+    /// The slots that are open. The index uses them again.
+    open: HashMap<RankSlot, OpenRank>,
     counters: Arc<LaneCounters>,
     /// Messages seen beyond the one at work.
     ahead: usize,
+}
+
+struct OpenRank {
+    /// The generation under which the slot was opened: the fence.
+    generation: u64,
+    /// What the rank holds, for whoever asks.
+    blocks: Arc<AtomicU64>,
 }
 
 /// The n-th operation of batches that wait.
@@ -103,10 +110,10 @@ impl LaneThread {
     /// Does one command; `waiting` comes next. An answer that nobody waits for any more is not an error.
     fn step(&mut self, command: Command, waiting: &VecDeque<Command>) {
         match command {
-            Command::Open { key, generation, reply } => {
+            Command::Open { key, generation, blocks, reply } => {
                 let opened = self.lane.open_rank(key);
                 if let Ok(slot) = opened {
-                    self.open.insert(slot, generation);
+                    self.open.insert(slot, OpenRank { generation, blocks });
                     if reply.send(opened).is_err() {
                         // The caller is gone, and with it the only way to ever close this rank.
                         self.forget(slot);
@@ -129,6 +136,7 @@ impl LaneThread {
                     self.counters.batches.fetch_add(1, Ordering::Relaxed);
                     self.counters.ops.fetch_add(batch.ops.len() as u64, Ordering::Relaxed);
                     self.counters.limit_reached.fetch_add(applied.limit_reached, Ordering::Relaxed);
+                    self.tell_blocks(slot);
                 }
                 let _ = reply.send(applied.map(|applied| (applied, batch)));
             }
@@ -142,8 +150,17 @@ impl LaneThread {
         }
     }
 
+    /// Says what a rank holds now, over its tiers. Nothing else changes it but batches, and the end.
+    fn tell_blocks(&self, slot: RankSlot) {
+        if let Some(rank) = self.open.get(&slot) {
+            let tiers = Tier::ALL.into_iter();
+            let held = tiers.map(|tier| self.lane.held(Holder { rank: slot, tier })).sum();
+            rank.blocks.store(held, Ordering::Relaxed);
+        }
+    }
+
     fn check(&self, slot: RankSlot, generation: u64) -> Result<(), LaneError> {
-        if self.open.get(&slot) == Some(&generation) {
+        if self.open.get(&slot).is_some_and(|rank| rank.generation == generation) {
             return Ok(());
         }
         self.counters.fenced.fetch_add(1, Ordering::Relaxed);
@@ -162,7 +179,7 @@ impl LaneThread {
 mod tests {
     use super::*;
     use crate::ops::OpBatch;
-    use kvatlas_index::{ContentHash, EngineHash, Index, IndexConfig, LookupOptions, RankKey, StoreKind, Tier};
+    use kvatlas_index::{ContentHash, EngineHash, Index, IndexConfig, LookupOptions, RankKey, StoreKind};
 
     fn store(names: &[u64]) -> OpBatch {
         OpBatch {
@@ -192,7 +209,7 @@ mod tests {
                 .unwrap();
         let first = handles[0].open(RankKey(0), 1).await.unwrap();
         assert_eq!(first.apply(store(&[1, 2, 3])).await.unwrap().0.stored, 3);
-        assert_eq!(depth(&index, &[1, 2, 3]), 3);
+        assert_eq!((depth(&index, &[1, 2, 3]), first.blocks()), (3, 3));
         assert_eq!(first.close().await.unwrap().blocks, 3);
         assert_eq!(depth(&index, &[1, 2, 3]), 0);
 

@@ -5,7 +5,7 @@ use super::items::ItemLimits;
 use super::question::{LookupError, NamespaceText, Prompt, Question, RankChoice};
 use crate::fleet::{Brief, Fleet, FleetView, Group, RankEntry};
 use crate::wire::ContentHasher;
-use kvatlas_index::{ContentHash, HolderDepth, Index, LookupOptions, Outcome, RankFilter, Reader};
+use kvatlas_index::{ContentHash, HolderDepth, Index, Levels, LookupOptions, Outcome, RankFilter, Reader};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Limits of one lookup. Reaching one is [`LookupError::TooLong`].
@@ -41,6 +41,7 @@ pub(super) struct Scratch {
     pub(super) reader: Reader,
     pub(super) contents: Vec<ContentHash>,
     found: Vec<HolderDepth>,
+    pub(super) levels: Levels,
 }
 
 impl LookupEngine {
@@ -59,10 +60,7 @@ impl LookupEngine {
         let view = self.fleet.view();
         let group = view.group(&question.model, &question.routing_group)?.clone();
         self.check(question)?;
-        if let Prompt::Tokens { ids, namespace } = &question.prompt {
-            let blocks = group.mode.full_blocks(ids.len(), group.block_size as usize);
-            self.limits.items.check(namespace, blocks, group.block_size, 0)?;
-        }
+        self.check_items(&group, &question.prompt)?;
         let chosen = choose(&view, &group, &question.holders)?;
         self.with_scratch(|scratch| {
             let tail_tokens = hash_prompt(&group, &question.prompt, &mut scratch.contents);
@@ -98,19 +96,37 @@ impl LookupEngine {
             if len <= limit { Ok(()) } else { Err(LookupError::TooLong { field, len, setting, limit }) }
         };
         list("holders", question.holders.len(), "limits.lookup_holders_max", limits.holders_max)?;
-        match &question.prompt {
+        self.check_prompt(&question.prompt)
+    }
+
+    /// Checks a prompt's length against its limit.
+    pub(super) fn check_prompt(&self, prompt: &Prompt) -> Result<(), LookupError> {
+        let limits = &self.limits;
+        let (field, len, setting, limit) = match prompt {
             Prompt::ContentHashes(hashes) => {
-                list("content_hashes", hashes.len(), "limits.lookup_blocks_max", limits.blocks_max)
+                ("content_hashes", hashes.len(), "limits.lookup_blocks_max", limits.blocks_max)
             }
-            Prompt::Tokens { ids, .. } => list("token_ids", ids.len(), "limits.lookup_tokens_max", limits.tokens_max),
-        }
+            Prompt::Tokens { ids, .. } => ("token_ids", ids.len(), "limits.lookup_tokens_max", limits.tokens_max),
+        };
+        if len <= limit { Ok(()) } else { Err(LookupError::TooLong { field, len, setting, limit }) }
+    }
+
+    /// Checks the multimodal items of a prompt, which cost more the more of it they overlap.
+    pub(super) fn check_items(&self, group: &Group, prompt: &Prompt) -> Result<(), LookupError> {
+        let Prompt::Tokens { ids, namespace } = prompt else { return Ok(()) };
+        let blocks = group.mode.full_blocks(ids.len(), group.block_size as usize);
+        self.limits.items.check(namespace, blocks, group.block_size, 0).map(drop)
     }
 
     /// Lends a reader out of the pool for one synchronous call.
     pub(super) fn with_scratch<T>(&self, use_it: impl FnOnce(&mut Scratch) -> T) -> T {
         let pooled = self.pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut scratch =
-            pooled.unwrap_or_else(|| Scratch { reader: self.index.reader(), contents: Vec::new(), found: Vec::new() });
+        let mut scratch = pooled.unwrap_or_else(|| Scratch {
+            reader: self.index.reader(),
+            contents: Vec::new(),
+            found: Vec::new(),
+            levels: Levels::new(),
+        });
         let result = use_it(&mut scratch);
         self.pool.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
         result

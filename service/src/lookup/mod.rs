@@ -9,6 +9,7 @@ mod answer;
 mod engine;
 mod explain;
 mod items;
+mod levels;
 mod question;
 mod times;
 
@@ -16,5 +17,6 @@ pub use answer::{Answer, RankCounts, Row};
 pub use engine::{LookupEngine, LookupLimits};
 pub use explain::{Explained, Finding, FindingKind, Stop, Why};
 pub use items::ItemLimits;
+pub use levels::PromptLevels;
 pub use question::{ItemText, LookupError, NamespaceText, Prompt, Question, RankChoice, TierSet};
 pub use times::{BUCKETS_LEN, LookupTimes, TimesSum};

@@ -2,8 +2,9 @@
 
 use crate::grpc::proto::event_service_server::EventServiceServer;
 use crate::grpc::proto::index_service_server::IndexServiceServer;
+use crate::grpc::proto::routing_service_server::RoutingServiceServer;
 use crate::grpc::proto::worker_service_server::WorkerServiceServer;
-use crate::grpc::{EventApi, IndexApi, WorkerApi};
+use crate::grpc::{EventApi, IndexApi, RoutingApi, WorkerApi};
 use tonic::server::NamedService;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
@@ -13,11 +14,12 @@ use tonic_health::server::{HealthReporter, HealthService as HealthApi};
 pub(super) type HealthService = HealthServer<HealthApi>;
 
 /// Names whose status follows readiness. The empty one stands for the whole server.
-const FOLLOW_READINESS: [&str; 5] = [
+const FOLLOW_READINESS: [&str; 6] = [
     "",
     "readiness",
     <IndexServiceServer<IndexApi> as NamedService>::NAME,
     <EventServiceServer<EventApi> as NamedService>::NAME,
+    <RoutingServiceServer<RoutingApi> as NamedService>::NAME,
     <WorkerServiceServer<WorkerApi> as NamedService>::NAME,
 ];
 

@@ -17,11 +17,15 @@ mod readiness;
 
 use crate::admin::{AdminState, MetricSources, Metrics, router};
 use crate::config::Resolved;
+use crate::desks::Router;
 use crate::fleet::{Fleet, FleetError, SharedLog, StateKeeper};
 use crate::grpc::proto::event_service_server::EventServiceServer;
 use crate::grpc::proto::index_service_server::IndexServiceServer;
+use crate::grpc::proto::routing_service_server::RoutingServiceServer;
 use crate::grpc::proto::worker_service_server::WorkerServiceServer;
-use crate::grpc::{Admission, EventApi, IndexApi, ServiceFacts, SmgApi, WorkerApi, proto, start_from_peers};
+use crate::grpc::{
+    Admission, EventApi, IndexApi, RoutingApi, ServiceFacts, SmgApi, WorkerApi, proto, start_from_peers,
+};
 use crate::lanes::spawn_lanes;
 use crate::lookup::{LookupEngine, LookupTimes};
 use crate::replica::Progress;
@@ -91,6 +95,7 @@ pub struct Running {
     admin_addr: Option<SocketAddr>,
     fleet: Arc<Fleet>,
     engine: Arc<LookupEngine>,
+    desks: Arc<Router>,
     keeper: Arc<StateKeeper>,
     facts: Arc<Facts>,
     health: Health,
@@ -133,6 +138,7 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
     let fleet = fleet.with_wire(resolved.wire.clone()).with_log(shared_log(&resolved)?);
     let fleet = Arc::new(fleet);
     let engine = Arc::new(LookupEngine::new(index, fleet.clone(), resolved.lookup));
+    let desks = Arc::new(Router::new(fleet.clone(), engine.clone(), resolved.routing.clone()));
     let grpc = bind("grpc.listen", resolved.grpc_listen).await?;
     let admin = match resolved.admin_listen {
         Some(addr) => Some(bind("admin.listen", addr).await?),
@@ -154,13 +160,14 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
     let admission = Admission::new(resolved.grpc.lookups_in_flight_max, closing.clone());
     let times = Arc::new(LookupTimes::default());
     let (health, health_service) = Health::new();
-    let parts = Parts { fleet, engine, keeper, facts, admission, times };
+    let parts = Parts { fleet, engine, desks, keeper, facts, admission, times };
     parts.facts.observe(&parts.fleet.view());
     health.set(parts.facts.ready()).await;
     let (grpc_addr, admin_addr) = (grpc.1, admin.as_ref().map(|a| a.1));
     let mut tasks = vec![
         serve_grpc(&resolved, &parts, health_service, grpc.0, closing.clone())?,
         tokio::spawn(watch_readiness(parts.fleet.clone(), parts.facts.clone(), health.clone(), closing.clone())),
+        tokio::spawn(parts.desks.clone().run(closing.clone())),
         loading,
     ];
     if let Some((listener, _)) = admin {
@@ -171,13 +178,14 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
             (parts.fleet.clone(), resolved.replicas.clone(), resolved.grpc.message_bytes_max);
         tasks.push(tokio::spawn(start_from_peers(fleet, settings, bytes_max, copies, closing.clone())));
     }
-    let Parts { fleet, engine, keeper, facts, .. } = parts;
+    let Parts { fleet, engine, desks, keeper, facts, .. } = parts;
     let (drain_delay, drain_max) = (resolved.drain_delay, resolved.drain_max);
     Ok(Running {
         grpc_addr,
         admin_addr,
         fleet,
         engine,
+        desks,
         keeper,
         facts,
         health,
@@ -207,6 +215,7 @@ fn shared_log(_: &Resolved) -> Result<Option<Arc<dyn SharedLog>>, StartError> {
 struct Parts {
     fleet: Arc<Fleet>,
     engine: Arc<LookupEngine>,
+    desks: Arc<Router>,
     keeper: Arc<StateKeeper>,
     facts: Arc<Facts>,
     admission: Admission,
@@ -234,6 +243,7 @@ fn serve_grpc(
         IndexApi::new(parts.engine.clone(), fleet.clone(), parts.times.clone(), admission.clone(), limits, facts);
     let events = EventApi::new(fleet.clone(), admission.clone(), limits);
     let smg = SmgApi::new(fleet.clone(), admission.clone(), limits, resolved.ingest.decode);
+    let routing = RoutingApi::new(parts.desks.clone(), admission.clone(), limits);
     let workers = WorkerApi::new(fleet, admission, limits);
     let message_bytes_max = limits.message_bytes_max;
     let mut router = Server::builder()
@@ -244,6 +254,7 @@ fn serve_grpc(
         .add_service(IndexServiceServer::new(index).max_decoding_message_size(message_bytes_max))
         .add_service(EventServiceServer::new(events).max_decoding_message_size(message_bytes_max))
         .add_service(WorkerServiceServer::new(workers).max_decoding_message_size(message_bytes_max))
+        .add_service(RoutingServiceServer::new(routing).max_decoding_message_size(message_bytes_max))
         .add_service(VllmEngineServer::new(smg.clone()).max_decoding_message_size(message_bytes_max))
         .add_service(SglangSchedulerServer::new(smg).max_decoding_message_size(message_bytes_max));
     if resolved.reflection {
@@ -269,6 +280,7 @@ fn serve_admin(parts: &Parts, listener: TcpListener, closing: CancellationToken)
     let metrics = Metrics::new(MetricSources {
         fleet: parts.fleet.clone(),
         engine: parts.engine.clone(),
+        desks: parts.desks.clone(),
         times: parts.times.clone(),
         admission: parts.admission.clone(),
         keeper: parts.keeper.clone(),
@@ -328,6 +340,11 @@ impl Running {
         self.engine.index()
     }
 
+    /// Where requests are routed, for whoever does so in this process.
+    pub fn desks(&self) -> &Arc<Router> {
+        &self.desks
+    }
+
     /// Whether the service is ready.
     pub fn ready(&self) -> bool {
         self.facts.ready()
@@ -358,6 +375,6 @@ impl Running {
         self.fleet.stop_following().await;
         tracing::info!("drained");
         // The lanes end when the last handle of them goes, as does the thread for huge pages; a cut call may still hold one for a moment, so nothing waits here.
-        drop((self.fleet, self.engine, self.lanes, self.tending));
+        drop((self.fleet, self.engine, self.desks, self.lanes, self.tending));
     }
 }

@@ -49,20 +49,22 @@ pub(super) struct Bookings {
     by_number: HashMap<u64, u32>,
     oldest: u32,
     newest: u32,
+    first_number: u64,
     next_number: u64,
 }
 
 impl Bookings {
     /// An empty book whose first number is this one (0 counts as 1).
     pub fn new(first_number: u64) -> Self {
-        let next_number = first_number.max(1);
+        let first_number = first_number.max(1);
         Self {
             entries: Vec::new(),
             free: Vec::new(),
             by_number: HashMap::new(),
             oldest: NONE,
             newest: NONE,
-            next_number,
+            first_number,
+            next_number: first_number,
         }
     }
 
@@ -76,6 +78,11 @@ impl Bookings {
         let number = self.next_number;
         self.next_number += 1;
         number
+    }
+
+    /// Whether a number was used up here.
+    pub fn was_made(&self, number: u64) -> bool {
+        (self.first_number..self.next_number).contains(&number)
     }
 
     /// Open reservations.

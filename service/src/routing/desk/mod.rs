@@ -123,6 +123,8 @@ impl Desk {
             Input::Completed { booking, ending } => {
                 self.release(now, booking, ReleasedBy::Completion, Some(ending), out);
             }
+            // A stream's end speaks of everything that was made on it, also of what has ended.
+            Input::Abandoned { booking } if self.bookings.get(booking).is_none() => {}
             Input::Abandoned { booking } => self.release(now, booking, ReleasedBy::StreamEnd, None, out),
             Input::Foreign { number, change } => self.take_foreign(now, number, change),
             Input::Routers { routers } => self.routers = routers.max(1),
@@ -143,6 +145,11 @@ impl Desk {
     /// An open booking.
     pub fn booking(&self, number: u64) -> Option<&Booking> {
         self.bookings.get(number)
+    }
+
+    /// Whether a booking of this number was ever made here, whatever became of it.
+    pub fn was_made(&self, number: u64) -> bool {
+        self.bookings.was_made(number)
     }
 
     /// The open bookings, by their last sign of life.

@@ -83,7 +83,8 @@ impl Desk {
             prefill: self.prefill(tokens.saturating_sub(predicted_tokens.unwrap_or(0))),
             begun: false,
         };
-        let book_full = ask.book && self.bookings.len() >= self.settings.bookings.bookings_max;
+        let open = self.bookings.len().saturating_add(ask.others_open);
+        let book_full = ask.book && open >= self.settings.bookings.bookings_max;
         let books = ask.book && !book_full;
         if books {
             self.book(booking, request, matched_blocks);

@@ -27,15 +27,7 @@ fn desk(settings: RoutingSettings, workers: &[&str]) -> Desk {
 
 pub(super) fn ask<'a>(contents: &'a [ContentHash]) -> Ask<'a> {
     let tokens = Some(contents.len() as u64 * 16);
-    Ask {
-        request: Request { tokens, block_size: 16, contents, token_ids: &[], booking: 0 },
-        policy: None,
-        only: None,
-        only_ranks: &[],
-        deepest_ranks: &[],
-        book: true,
-        max_output_tokens: None,
-    }
+    Ask::of(Request { tokens, block_size: 16, contents, token_ids: &[], booking: 0 })
 }
 
 fn select(desk: &mut Desk, now: Duration, ask: &Ask<'_>) -> Result<Decision, Refusal> {
@@ -70,7 +62,8 @@ fn a_selection_books_at_once_and_its_end_releases_once() {
     assert_eq!(step(&mut desk, ms(3), Input::Abandoned { booking: 1 }), []);
     assert_eq!(step(&mut desk, ms(3), completed(1, None)), []);
     assert_eq!((desk.columns().in_flight.as_slice(), desk.open()), ([0, 1].as_slice(), 1));
-    assert_eq!((desk.counters().released, desk.counters().unknown_bookings), ([1, 0, 0, 0], 2));
+    assert_eq!((desk.counters().released, desk.counters().unknown_bookings), ([1, 0, 0, 0], 1));
+    assert_eq!([0, 1, 2, 3].map(|number| desk.was_made(number)), [false, true, true, false]);
 }
 
 #[test]
@@ -117,6 +110,9 @@ fn a_full_book_chooses_without_booking_and_says_so() {
     assert_eq!((decision.booking, decision.book_full, desk.counters().book_full), (0, true, 1));
     let dry = select(&mut desk, ms(0), &Ask { book: false, ..ask(&[]) }).unwrap();
     assert_eq!((dry.booking, dry.book_full, desk.open()), (0, false, 1), "nothing was asked to be booked");
+    step(&mut desk, ms(1), completed(1, None));
+    let crowded = Ask { others_open: 1, ..ask(&[]) };
+    assert!(select(&mut desk, ms(1), &crowded).unwrap().book_full, "other desks fill the same book");
 }
 
 #[test]

@@ -209,8 +209,26 @@ pub struct Ask<'a> {
     pub deepest_ranks: &'a [u32],
     /// Whether to book.
     pub book: bool,
+    /// Open bookings of other desks that count against the same limit.
+    pub others_open: usize,
     /// Most output tokens, where the request says.
     pub max_output_tokens: Option<u32>,
+}
+
+impl<'a> Ask<'a> {
+    /// Where a request should go of which nothing special is said: it is booked.
+    pub const fn of(request: Request<'a>) -> Self {
+        Self {
+            request,
+            policy: None,
+            only: None,
+            only_ranks: &[],
+            deepest_ranks: &[],
+            book: true,
+            others_open: 0,
+            max_output_tokens: None,
+        }
+    }
 }
 
 /// In [`Ask::deepest_ranks`]: no rank of the worker holds anything.

@@ -233,6 +233,7 @@ impl Replicas {
             only: None,
             only_ranks: &[],
             deepest_ranks: &[],
+            others_open: 0,
             book: true,
             max_output_tokens: None,
         };
