@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 use kvatlas_harness::indexers::Choice;
 use kvatlas_harness::ladder::counting::Counting;
 use kvatlas_harness::ladder::{LadderArguments, child, memory, tape};
+use kvatlas_harness::simulate::{SimulateArguments, simulate};
 use kvatlas_harness::verify::{Report, Rule, verify};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ enum Command {
     ///
     /// Exits with 1 if an answer is wrong where none may be, with 2 if it cannot run.
     Ladder(Box<LadderArguments>),
+    /// Play a trace through policies on a fleet of mock engines in virtual time.
+    Simulate(Box<SimulateArguments>),
     /// One trial, asked for on standard input: what `ladder` starts.
     #[command(hide = true)]
     LadderTrial {
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Ladder(arguments) => {
             kvatlas_harness::ladder::run(*arguments).map(|exact| u8::from(!exact)).map_err(Into::into)
         }
+        Command::Simulate(arguments) => simulate(&arguments).map(|()| 0).map_err(Into::into),
         Command::LadderTrial { tape } => child::answer(&tape).map_err(Into::into),
         Command::LadderMemory { tape, indexer } => weigh(&tape, indexer).map(|()| 0),
     };

@@ -1,13 +1,10 @@
 //! The product's own router: an index fed by events as they are delivered, and the desk that the service runs.
 
 use super::arrivals::Arrival;
+use super::known::Known;
 use super::router::{Dispatch, KvBatch, RequestNumber, Router};
 use super::streams::{Stream, seed_of};
-use crate::engine::{EngineSpec, Nanos, Output};
-use kvatlas_index::{
-    ContentHash, EngineHash, Holder, Index, IndexConfig, Lane, Levels, LookupOptions, RankKey, RankSlot, Reader, Store,
-    StoreKind, Tier,
-};
+use crate::engine::{EngineSpec, Nanos};
 use kvatlas_service::routing::{
     Ask, Desk, Ending, Input, LoadReport, LoadSource, Outcome, Overlap, RankLoad, Request, RoutingSettings, Slot, Trace,
 };
@@ -19,18 +16,13 @@ use std::time::Duration;
 pub struct DeskRouter {
     desk: Desk,
     block_size: u32,
-    lane: Lane,
-    reader: Reader,
-    ranks: Vec<RankSlot>,
+    known: Known,
     /// Desk slots by worker.
     slots: Vec<Slot>,
     /// How long a load may be believed.
     fresh_for: Duration,
     source: LoadSource,
     booked: HashMap<RequestNumber, u64>,
-    contents: Vec<ContentHash>,
-    levels: Levels,
-    depths: Vec<u32>,
     overlap: Overlap,
 }
 
@@ -55,12 +47,7 @@ impl DeskRouter {
             None => settings.load.pushed_fresh_for,
         };
         let source = if polled.is_some() { LoadSource::Polled } else { LoadSource::Pushed };
-        let config = IndexConfig { shards: 1, lanes_per_shard: 1, ..IndexConfig::default() };
-        let (index, mut lanes) = Index::new(config).expect("room for an index");
-        let mut lane = lanes.remove(0);
         let mut desk = Desk::new(settings, engine.block_size, seed_of(seed, Stream::Ties));
-        let ranks =
-            (0..workers).map(|worker| lane.open_rank(RankKey(worker as u32)).expect("room for ranks")).collect();
         let mut out = Vec::new();
         let slots = (0..workers).map(|worker| {
             let name: Arc<str> = format!("w{worker:04}").into();
@@ -73,16 +60,11 @@ impl DeskRouter {
         Self {
             desk,
             block_size: engine.block_size,
-            reader: index.reader(),
-            lane,
-            ranks,
+            known: Known::new(workers),
             slots,
             fresh_for,
             source,
             booked: HashMap::new(),
-            contents: Vec::new(),
-            levels: Levels::new(),
-            depths: vec![0; workers],
             overlap: Overlap::default(),
         }
     }
@@ -92,17 +74,6 @@ impl DeskRouter {
         &self.desk
     }
 
-    fn look_up(&mut self, request: &Arrival) {
-        let blocks = &request.contents[..request.prompt_blocks as usize];
-        self.contents.clear();
-        self.contents.extend(blocks.iter().map(|content| ContentHash(*content)));
-        // Nobody writes while this reads: the answer is never cut short.
-        let _ = self.reader.lookup_levels(&self.contents, &LookupOptions::default(), &mut self.levels);
-        self.levels.depths(Tier::Device, &mut self.depths);
-        self.overlap.reset(self.desk.columns().len());
-        self.slots.iter().zip(&self.depths).for_each(|(slot, blocks)| self.overlap.credit(*slot, *blocks));
-    }
-
     fn worker_of(&self, slot: Slot) -> usize {
         self.slots.iter().position(|is| *is == slot).expect("a slot of this desk")
     }
@@ -110,11 +81,13 @@ impl DeskRouter {
 
 impl Router for DeskRouter {
     fn arrive(&mut self, now: Nanos, number: RequestNumber, request: &Arrival, out: &mut Vec<Dispatch>) {
-        self.look_up(request);
+        let (contents, depths) = self.known.look_up(request);
+        self.overlap.reset(self.desk.columns().len());
+        self.slots.iter().zip(depths).for_each(|(slot, blocks)| self.overlap.credit(*slot, *blocks));
         let asked = Request {
             tokens: Some(request.prompt_tokens.into()),
             block_size: self.block_size,
-            contents: &self.contents,
+            contents,
             token_ids: &[],
             booking: 0,
         };
@@ -146,26 +119,6 @@ impl Router for DeskRouter {
     }
 
     fn events(&mut self, _: Nanos, worker: usize, batch: &KvBatch, arrivals: &[Arrival]) {
-        let at = Holder { rank: self.ranks[worker], tier: Tier::Device };
-        for event in &batch.events {
-            match event {
-                Output::Stored { id, from, parent, names } => {
-                    let contents = &arrivals[*id as usize].contents[*from as usize..][..names.len()];
-                    let contents: Vec<ContentHash> = contents.iter().map(|content| ContentHash(*content)).collect();
-                    let names: Vec<EngineHash> = names.iter().map(|name| EngineHash(*name)).collect();
-                    let parent = parent.map(EngineHash);
-                    let store = Store { parent, names: &names, contents: &contents, kind: StoreKind::Copy };
-                    self.lane.store(at, &store).expect("room for blocks");
-                }
-                Output::Removed { names } => {
-                    let names: Vec<EngineHash> = names.iter().map(|name| EngineHash(*name)).collect();
-                    self.lane.remove(at, &names).expect("a rank that is open");
-                }
-                Output::Cleared => {
-                    self.lane.clear(self.ranks[worker], None).expect("a rank that is open");
-                }
-                Output::Token { .. } | Output::Ended { .. } => {}
-            }
-        }
+        self.known.apply(worker, batch, arrivals);
     }
 }

@@ -6,18 +6,24 @@
 //! same result for the same seed, bit by bit; runs are made side by side.
 
 mod arrivals;
+mod command;
 mod desk_router;
+mod known;
 mod metrics;
 mod net;
 mod router;
 mod streams;
+mod table;
 #[cfg(test)]
 mod tests;
 mod world;
 
 pub use arrivals::{Arrival, ArrivalError, ArrivalSpec, arrivals, infinite_reuse};
+pub use command::{SimulateArguments, SimulateError, simulate};
 pub use desk_router::DeskRouter;
+pub use known::Known;
 pub use metrics::{Figures, Outcome, Slo};
 pub use net::{Delay, NetSpec};
 pub use router::{Dispatch, KvBatch, Router};
+pub use table::{Arm, Mean, Row};
 pub use world::{Loads, WorldSpec, run};
