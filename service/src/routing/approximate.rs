@@ -183,13 +183,10 @@ impl Approximate {
         let _ = reader.lookup_levels(contents, &LookupOptions::default(), levels);
         let known = if events { least_known(&self.ranks, overlap) } else { 0 };
         let deeper = levels.iter().take_while(|(blocks, _)| *blocks > known);
-        for (blocks, holders) in deeper {
-            for holder in holders {
-                match events {
-                    true => overlap.predict(holder.rank.0, blocks),
-                    false => overlap.credit(holder.rank.0, blocks),
-                }
-            }
+        let pairs = deeper.flat_map(|(blocks, holders)| holders.map(move |holder| (holder.rank.0, blocks)));
+        match events {
+            true => overlap.predict_all(pairs),
+            false => pairs.for_each(|(slot, blocks)| overlap.credit(slot, blocks)),
         }
     }
 

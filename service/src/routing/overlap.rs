@@ -33,13 +33,21 @@ impl Overlap {
 
     /// Credits a worker with what was dispatched to it, if this is more than its events say. After all of [`Overlap::credit`].
     pub fn predict(&mut self, slot: Slot, blocks: u32) {
-        let Some(is) = self.blocks.get(slot as usize).copied() else { return };
-        if blocks > is {
-            if !self.predicted {
+        self.predict_all([(slot, blocks)]);
+    }
+
+    /// The same of several workers at once.
+    pub fn predict_all(&mut self, predictions: impl IntoIterator<Item = (Slot, u32)>) {
+        if !self.predicted {
+            self.unraised.clone_from(&self.blocks);
+        }
+        for (slot, blocks) in predictions {
+            if let Some(is) = self.blocks.get_mut(slot as usize)
+                && blocks > *is
+            {
+                *is = blocks;
                 self.predicted = true;
-                self.unraised.clone_from(&self.blocks);
             }
-            self.blocks[slot as usize] = blocks;
         }
     }
 

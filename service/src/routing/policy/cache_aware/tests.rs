@@ -106,8 +106,8 @@ fn ca2_miss_burst_in_every_mode_behind_the_tightest_gate() {
     let cases = MODES.into_iter().map(|mode| (mode, true)).chain([(Mode::Heads, false)]);
     for (mode, tokenized) in cases {
         let prompt = if tokenized { unrelated } else { untokenized };
-        // The rates are those of a last request: nothing runs.
-        let mut fleet = Fleet::of(&[rank(0, 100.0), rank(0, 1.0)]);
+        // By expected wait alone, seven of eight would go to the fast one: a miss is gated as a spill is.
+        let mut fleet = Fleet::of(&[rank(1, 100.0), rank(1, 1.0)]);
         fleet.settings.cache_aware.balance_abs_threshold = 0.0;
         fleet.settings.cache_aware.balance_rel_threshold = 1.0;
         assert_eq!(Routed::new(mode, fleet).burst(8, prompt, &mut seeded(102)), [4, 4], "{mode:?}");
