@@ -38,6 +38,8 @@ mod property;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
+mod toy;
+#[cfg(test)]
 mod warmup_tests;
 
 pub use approximate::{Approximate, ApproximateFigures};

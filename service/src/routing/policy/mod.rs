@@ -4,6 +4,8 @@ mod balanced;
 mod cache_aware;
 mod credit;
 #[cfg(test)]
+mod credit_fleet_tests;
+#[cfg(test)]
 mod credit_tests;
 mod expected_ttft;
 mod holders;
