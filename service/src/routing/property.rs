@@ -12,11 +12,6 @@ use rand::{Rng, RngExt};
 /// Blocks of the prompt in question.
 const BLOCKS: u32 = 8;
 
-/// The policies that there are.
-fn policies() -> impl Iterator<Item = PolicyName> {
-    PolicyName::ALL.into_iter().filter(|name| name.policy().is_some())
-}
-
 fn prompt() -> Prompt {
     Prompt::new(1, u64::from(BLOCKS * BLOCK))
 }
@@ -31,9 +26,9 @@ fn order(slots: usize, rng: &mut dyn Rng) -> Vec<Slot> {
 /// Never an empty selection while a ready worker exists, whatever vetoes and overload flags say.
 #[test]
 fn somebody_is_chosen_while_a_ready_worker_exists() {
-    for name in policies() {
+    for name in PolicyName::ALL {
         let mut rng = varied(103);
-        let mut policy = name.policy().unwrap();
+        let mut policy = name.policy();
         let mut slots = Vec::new();
         for case in 0..500 {
             let mut fleet = Fleet::random(rng.random_range(1..12), BLOCKS, &mut rng);
@@ -56,9 +51,9 @@ fn somebody_is_chosen_while_a_ready_worker_exists() {
 
 #[test]
 fn the_pick_is_a_candidate_whatever_the_loads() {
-    for name in policies() {
+    for name in PolicyName::ALL {
         let mut rng = varied(100);
-        let mut policy = name.policy().unwrap();
+        let mut policy = name.policy();
         for case in 0..300 {
             let fleet = Fleet::random(rng.random_range(1..12), BLOCKS, &mut rng);
             let mut candidates = fleet.candidates();
@@ -78,7 +73,7 @@ fn the_pick_is_a_candidate_whatever_the_loads() {
 /// decision comes out the same with either of them. Not so for new owners under pressure: a dark worker has no headroom to offer.
 #[test]
 fn dark_workers_neither_win_nor_lose_by_being_dark() {
-    for name in policies().filter(|name| *name != PolicyName::OwnerPressure) {
+    for name in PolicyName::ALL.into_iter().filter(|name| *name != PolicyName::OwnerPressure) {
         let mut rng = varied(101);
         let mut compared = 0;
         for case in 0..300 {
@@ -95,7 +90,7 @@ fn dark_workers_neither_win_nor_lose_by_being_dark() {
             let prompt = prompt();
             for draw in 0..20 {
                 let [of_dark, of_twin] = [&fleet, &twin].map(|fleet| {
-                    let mut policy = name.policy().unwrap();
+                    let mut policy = name.policy();
                     let pick = fleet.pick(policy.as_mut(), &prompt.request(1), &mut varied(draw));
                     pick.map(|pick| pick.slot)
                 });
@@ -109,7 +104,7 @@ fn dark_workers_neither_win_nor_lose_by_being_dark() {
 #[test]
 fn permutation_of_candidates_does_not_change_the_distribution() {
     const DECISIONS: u32 = 1200;
-    for name in policies() {
+    for name in PolicyName::ALL {
         let mut rng = varied(102);
         for case in 0..25 {
             let workers = rng.random_range(2..8);

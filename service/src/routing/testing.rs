@@ -169,10 +169,10 @@ impl Fleet {
     /// How often each worker is picked in so many decisions, of which each is a new policy's first; only an order is kept.
     pub fn shares(&self, name: PolicyName, decisions: u32, prompt: &Prompt, rng: &mut dyn Rng) -> Vec<u32> {
         let mut counts = vec![0; self.columns.len()];
-        let mut policy = name.policy().expect("a policy that is there");
+        let mut policy = name.policy();
         for _ in 0..decisions {
             if name != PolicyName::RoundRobin {
-                policy = name.policy().expect("a policy that is there");
+                policy = name.policy();
             }
             let pick = self.pick(policy.as_mut(), &prompt.request(1), rng).expect("a worker");
             counts[pick.slot as usize] += 1;

@@ -183,21 +183,21 @@ fn four_diverted_hits_in_flight_to_a_worker() {
 }
 
 /// Five minutes of `cache_aware`, a publisher that restarts, and the minute after it: memberships then, as a share of those before.
-fn refilled(is_enabled: bool, seed: u64) -> f64 {
+fn refilled(is_enabled: bool, misses: f64, seed: u64) -> f64 {
     const HEADS: usize = 100;
     let (mut traffic, mut rng) = (seeded(seed), seeded(seed + 1000));
     let mut toy = Toy::new(8, HEADS);
     toy.fleet.settings.warmup.enabled = is_enabled;
-    let (mut policy, mut warmup) = (PolicyName::CacheAware.policy().unwrap(), Warmup::default());
+    let (mut policy, mut warmup) = (PolicyName::CacheAware.policy(), Warmup::default());
     let (mut fresh, mut before) = (0, 0);
-    // 20 requests a second: nine of ten ask for one of the 600 newest prompts, the tenth for a new one.
+    // 20 requests a second: for a new prompt, or one of the 600 newest.
     for number in 0..7200 {
         if number == 6000 {
             before = toy.memberships();
             toy.empty(5);
         }
         toy.advance(Duration::from_millis(50));
-        let is_new = fresh < 600 || traffic.random_bool(0.1);
+        let is_new = fresh < 600 || traffic.random_bool(misses);
         let back = if is_new { 0 } else { traffic.random_range(0..600) };
         fresh += u32::from(is_new);
         let prompt = ToyPrompt { head: Some(fresh - back), head_blocks: 64, tokens: 1024 };
@@ -216,12 +216,16 @@ fn refilled(is_enabled: bool, seed: u64) -> f64 {
     toy.memberships() as f64 / before as f64
 }
 
-/// The published run, of a quarter of an hour: 262,127 memberships before, 248,450 a minute after, and 230,895 without the rule.
+/// The published run, of a quarter of an hour: 262,127 memberships before, 248,450 (94.8%) a minute after; 230,895 (88.1%) without
+/// the rule. A worker of eight that is half full, where thinness ends, makes 93.75%; what is above comes with the misses, so the row's
+/// 94% says something of the traffic too. With one miss of ten there is little more than that half after a minute, with two there is.
 #[test]
 fn wu5_publisher_restart() {
     for seed in 0..3 {
-        let [with, without] = [true, false].map(|is_enabled| refilled(is_enabled, seed));
-        println!("seed {seed}: {with:.3} with the slice, {without:.3} without");
-        assert!(with >= 0.94 && without < 0.94, "seed {seed}: {with} and {without}");
+        for (misses, least) in [(0.1, 0.9375), (0.2, 0.94)] {
+            let [with, without] = [true, false].map(|is_enabled| refilled(is_enabled, misses, seed));
+            println!("seed {seed}, {misses} misses: {with:.4} with the slice, {without:.4} without");
+            assert!(with >= least && without < 0.9375, "seed {seed}: {with} and {without}");
+        }
     }
 }

@@ -153,17 +153,17 @@ impl PolicyName {
         }
     }
 
-    /// A new policy of this name, which remembers nothing yet. `None`: there is none.
-    pub fn policy(self) -> Option<Box<dyn Policy>> {
+    /// A new policy of this name, which remembers nothing yet.
+    pub fn policy(self) -> Box<dyn Policy> {
         match self {
-            PolicyName::RoundRobin => Some(Box::new(RoundRobin::default())),
-            PolicyName::Random => Some(Box::new(Random)),
-            PolicyName::PowerOfTwo => Some(Box::new(PowerOfTwo::default())),
-            PolicyName::LeastLoad => Some(Box::new(LeastLoad::default())),
-            PolicyName::ExpectedTtft => Some(Box::new(ExpectedTtft::default())),
-            PolicyName::CacheAware => Some(Box::new(CacheAware::default())),
-            PolicyName::OwnerPressure => Some(Box::new(OwnerPressure::default())),
-            PolicyName::Balanced => Some(Box::new(Balanced::default())),
+            PolicyName::RoundRobin => Box::new(RoundRobin::default()),
+            PolicyName::Random => Box::new(Random),
+            PolicyName::PowerOfTwo => Box::new(PowerOfTwo::default()),
+            PolicyName::LeastLoad => Box::new(LeastLoad::default()),
+            PolicyName::ExpectedTtft => Box::new(ExpectedTtft::default()),
+            PolicyName::CacheAware => Box::new(CacheAware::default()),
+            PolicyName::OwnerPressure => Box::new(OwnerPressure::default()),
+            PolicyName::Balanced => Box::new(Balanced::default()),
         }
     }
 }
