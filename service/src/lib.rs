@@ -1,7 +1,7 @@
 //! The KV Atlas service: ingest of engine events, and lookups over gRPC.
 //!
 //! Layers, each importing only the ones before it: `kvatlas_index` <- [`wire`], [`seed`], [`ingest`] <- [`smg`], [`lanes`],
-//! [`relay`], [`republish`], [`fleet`], [`lookup`], [`routing`] <- [`desks`] <- [`grpc`], [`admin`] <- [`log`] <- [`serve`] <- the binary.
+//! [`relay`], [`republish`], [`fleet`], [`loads`], [`lookup`], [`routing`] <- [`desks`] <- [`grpc`], [`admin`] <- [`log`] <- [`serve`] <- the binary.
 
 pub mod admin;
 pub mod config;
@@ -12,6 +12,7 @@ pub mod grpc;
 pub mod ingest;
 pub mod lanes;
 pub mod lease;
+pub mod loads;
 pub mod log;
 pub mod lookup;
 pub mod ops;

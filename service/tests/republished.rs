@@ -61,7 +61,7 @@ fn republishing(wire: RawWire) -> Raw {
 async fn follow(running: &Running, spec: &WorkerSpec, events: String, replay: String) {
     let ranks = vec![RankEndpoint { rank: 0, events, replay: Some(replay) }];
     let worker = WorkerSpec { id: WORKER.into(), ranks, ..spec.clone() };
-    let registration = Registration { worker, pushed_ranks: Vec::new() };
+    let registration = Registration { worker, pushed_ranks: Vec::new(), metrics: None };
     running.fleet().register(registration, false, false).await.unwrap();
 }
 

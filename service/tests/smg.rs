@@ -64,7 +64,7 @@ fn republishing() -> Raw {
 async fn follow(running: &Running, spec: &WorkerSpec, events: String, replay: Option<String>) {
     let worker =
         WorkerSpec { id: WORKER.into(), ranks: vec![RankEndpoint { rank: 0, events, replay }], ..spec.clone() };
-    let registration = Registration { worker, pushed_ranks: Vec::new() };
+    let registration = Registration { worker, pushed_ranks: Vec::new(), metrics: None };
     running.fleet().register(registration, false, false).await.unwrap();
 }
 

@@ -1,6 +1,7 @@
 //! The metrics, collected at scrape.
 
 use super::desks;
+use super::load_metrics;
 use crate::desks::Router;
 use crate::fleet::{Fleet, FleetView, StateKeeper, Veto};
 use crate::grpc::{Admission, ServiceFacts};
@@ -74,6 +75,7 @@ impl Collector for MetricSources {
         self.encode_relay(&mut out)?;
         self.encode_wire(&mut out)?;
         self.encode_vetoes(&mut out)?;
+        load_metrics::encode(&self.fleet.view(), &mut out)?;
         self.encode_log(&mut out)?;
         self.encode_state(&mut out)?;
         encode_ranks(&self.fleet.view(), &mut out)
@@ -317,11 +319,21 @@ impl Series<'_, '_> {
         metric.encode_counter::<NoLabelSet, _, f64>(&value, None)
     }
 
-    fn gauges<L: EncodeLabelSet>(
+    pub(super) fn gauges<L: EncodeLabelSet>(
         &mut self,
         name: &str,
         help: &str,
         all: impl Iterator<Item = (L, u64)>,
+    ) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        all.into_iter().try_for_each(|(labels, value)| metric.encode_family(&labels)?.encode_gauge(&value))
+    }
+
+    pub(super) fn ratios<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        all: impl Iterator<Item = (L, f64)>,
     ) -> fmt::Result {
         let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
         all.into_iter().try_for_each(|(labels, value)| metric.encode_family(&labels)?.encode_gauge(&value))

@@ -4,6 +4,7 @@
 //! the fixed lists of reasons; a worker's series end with its registration.
 
 mod desks;
+mod load_metrics;
 mod metrics;
 mod routes;
 

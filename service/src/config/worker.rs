@@ -2,7 +2,7 @@
 
 use super::limit::refused;
 use super::raw::ConfigError;
-use crate::fleet::{LOG_ENDPOINT, Registration};
+use crate::fleet::{LOG_ENDPOINT, MetricsSource, Registration};
 use crate::ingest::{Engine, HashChoice, RankEndpoint, SnapshotDialect, WorkerSpec};
 use crate::smg::SmgEndpoint;
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,13 @@ pub struct RawWorker {
     /// How the engine is asked for its state: `vllm:replay`. None: it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<String>,
+    /// Where the engine's own metrics are, for example `http://10.0.0.7:8000/metrics`: the worker's load is polled there while it
+    /// pushes none. None: it is not polled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<String>,
+    /// Milliseconds between two polls. None stands for `routing.load.poll_interval_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_poll_ms: Option<u64>,
 }
 
 impl RawWorker {
@@ -86,6 +93,8 @@ impl RawWorker {
                 "hash_seed" => worker.hash_seed = some(),
                 "hash_scheme" => worker.hash_scheme = some(),
                 "snapshots" => worker.snapshots = some(),
+                "metrics" => worker.metrics = some(),
+                "load_poll_ms" => worker.load_poll_ms = Some(number()?.into()),
                 other => return Err(error(format!("unknown key {other:?}"))),
             }
         }
@@ -105,6 +114,8 @@ impl RawWorker {
             .map_err(|reason| error("hash_scheme", reason.to_string()))?;
         let snapshots = self.snapshots.as_deref().map(str::parse::<SnapshotDialect>).transpose();
         let snapshots = snapshots.map_err(|reason| error("snapshots", reason.to_string()))?;
+        let metrics = MetricsSource::from_setting(self.metrics.as_deref(), self.load_poll_ms)
+            .map_err(|reason| error(reason.field(), reason.to_string()))?;
         let dp_size = self.dp_size.unwrap_or(1);
         if !(1..=DP_SIZE_MAX).contains(&dp_size) {
             return Err(error("dp_size", format!("{dp_size} is outside 1..={DP_SIZE_MAX}")));
@@ -137,6 +148,7 @@ impl RawWorker {
                 snapshots,
             },
             pushed_ranks,
+            metrics,
         })
     }
 }
@@ -161,12 +173,15 @@ mod tests {
 
     #[test]
     fn a_flag_says_what_a_file_says() {
-        let flag = "id=http://w:8000,model=m,block_size=16,engine=vllm,events=tcp://w:5557,replay=tcp://w:5657,dp_size=3,snapshots=vllm:replay";
+        let flag = "id=http://w:8000,model=m,block_size=16,engine=vllm,events=tcp://w:5557,replay=tcp://w:5657,dp_size=3,snapshots=vllm:replay,metrics=http://w:8000,load_poll_ms=500";
         let registration = RawWorker::from_flag(flag).unwrap().resolve().unwrap();
         let ranks: Vec<_> = registration.worker.ranks.iter().map(|r| (r.rank, r.events.as_str())).collect();
         assert_eq!(ranks, [(0, "tcp://w:5557"), (1, "tcp://w:5558"), (2, "tcp://w:5559")]);
         assert_eq!(registration.worker.ranks[2].replay.as_deref(), Some("tcp://w:5659"));
         assert_eq!(registration.worker.snapshots, Some(SnapshotDialect::VllmReplay));
+        let metrics = registration.metrics.unwrap();
+        assert_eq!(metrics.to_string(), "http://w:8000/metrics");
+        assert_eq!(metrics.every(), Some(std::time::Duration::from_millis(500)));
         assert_eq!((registration.worker.engine, registration.worker.id.as_str()), (Engine::Vllm, "http://w:8000"));
         let pushed = RawWorker::from_flag("id=p,model=m,block_size=4,dp_size=2").unwrap().resolve().unwrap();
         assert_eq!(pushed.pushed_ranks, [0, 1]);
@@ -205,6 +220,9 @@ mod tests {
             ("id=a,dp_size=0", "dp_size"),
             ("id=a,snapshots=zip", "workers[a].snapshots"),
             ("id=a,replay=tcp://h:1", "without events"),
+            ("id=a,metrics=https://h:1", "workers[a].metrics"),
+            ("id=a,metrics=http://h:1,load_poll_ms=0", "workers[a].load_poll_ms"),
+            ("id=a,load_poll_ms=5", "without metrics"),
             ("id=a,events=ipc:///x,dp_size=2", "no port"),
             ("id=a,events=tcp://h:65535,dp_size=2", "65535"),
         ] {

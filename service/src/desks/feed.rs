@@ -2,8 +2,9 @@
 
 use super::cell::DeskCell;
 use super::router::Router;
-use crate::fleet::FleetEvent;
-use crate::routing::Input;
+use crate::fleet::{FleetEvent, WorkerEntry};
+use crate::loads::LoadSink;
+use crate::routing::{Input, LoadReport};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,6 +15,15 @@ use tokio_util::sync::CancellationToken;
 /// How often it is looked what the index holds of each worker, and whether anything else was missed. Warm-up and the change from
 /// guesses to events wait for it.
 const LOOK_PERIOD: Duration = Duration::from_millis(500);
+
+impl LoadSink for Router {
+    fn load(&self, worker: &WorkerEntry, report: LoadReport) {
+        // Of a registration that is over nothing is told to the next one of the name.
+        if !worker.is_closed() {
+            Router::load(self, &worker.registration.worker.id, report);
+        }
+    }
+}
 
 impl Router {
     /// Feeds the desks until `closing` is cancelled. Where changes of the fleet were missed, everything is compared with its view.

@@ -1,6 +1,7 @@
 //! A worker as somebody wants it registered, and what is checked before anything is done.
 
 use super::error::FleetError;
+use super::metrics_source::MetricsSource;
 use super::shared_log::LOG_ENDPOINT;
 use crate::ingest::socket::Endpoint;
 use crate::ingest::{RankEndpoint, WorkerSpec};
@@ -60,6 +61,8 @@ pub struct Registration {
     pub worker: WorkerSpec,
     /// Ranks whose events are pushed over gRPC.
     pub pushed_ranks: Vec<u32>,
+    /// Where its load is polled while it pushes none; `None`: nowhere.
+    pub metrics: Option<MetricsSource>,
 }
 
 impl Registration {
@@ -99,6 +102,9 @@ impl Registration {
         text("worker.hash_seed", worker.hash_seed.as_deref().unwrap_or_default(), limits)?;
         if let Some(reason) = worker.hash_scheme.contradiction(worker.engine, worker.hash_seed.as_deref()) {
             return Err(FleetError::Invalid { field: "worker.hash_scheme", reason: reason.into() });
+        }
+        if let Some(metrics) = &self.metrics {
+            text("worker.metrics", &metrics.to_string(), limits)?;
         }
         for endpoint in &worker.ranks {
             if endpoint.events == LOG_ENDPOINT {
@@ -181,6 +187,7 @@ pub(crate) mod tests {
                 snapshots: None,
             },
             pushed_ranks: vec![0],
+            metrics: None,
         }
     }
 
@@ -204,11 +211,14 @@ pub(crate) mod tests {
         other_engine.worker.engine = Engine::Vllm;
         let mut long_seed = pushed("w", "m", 4);
         long_seed.worker.hash_seed = Some("7".repeat(41));
+        let mut far_metrics = pushed("w", "m", 4);
+        far_metrics.metrics = Some(format!("http://{}", "w".repeat(41)).parse().unwrap());
         let mut smg_with_replay = followed("smg://host:1");
         smg_with_replay.worker.ranks[0].replay = Some("tcp://host:2".into());
         let cases = [
             (other_engine, "worker.hash_scheme"),
             (long_seed, "worker.hash_seed"),
+            (far_metrics, "worker.metrics"),
             (pushed("", "m", 4), "worker.id"),
             (pushed(&"w".repeat(41), "m", 4), "worker.id"),
             (pushed("a\nb", "m", 4), "worker.id"),

@@ -5,6 +5,7 @@ use super::feed;
 use super::keeper;
 use super::keys::RankKeys;
 use super::liveness::{LivenessLimits, Veto};
+use super::load_cell::LoadCell;
 use super::placement::{self, Placement, RankLoad, Sharing};
 use super::push::{self, PushBatch, PushOutcome, PushState};
 use super::registration::{Feed, FleetLimits, Registration};
@@ -404,7 +405,7 @@ impl Fleet {
             let relay = Arc::new(RankRelay::new(self.relay.clone()).with_wire(wire));
             ranks.push(Arc::new(RankEntry::new(&registration, rank, key, lane, relay, push, veto.clone())));
         }
-        Ok(Arc::new(WorkerEntry { registration, generation, is_static, ranks, veto }))
+        Ok(Arc::new(WorkerEntry { registration, generation, is_static, ranks, veto, loads: LoadCell::default() }))
     }
 
     async fn open_rank(

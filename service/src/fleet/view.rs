@@ -1,6 +1,7 @@
 //! The reading side: an immutable snapshot of the fleet.
 
 use super::error::FleetError;
+use super::load_cell::LoadCell;
 use super::push::PushState;
 use super::registration::Registration;
 use super::status_cell::StatusCell;
@@ -111,6 +112,15 @@ pub struct WorkerEntry {
     pub ranks: Vec<Arc<RankEntry>>,
     /// Whether it is offered.
     pub veto: Arc<VetoCell>,
+    /// Its load.
+    pub loads: LoadCell,
+}
+
+impl WorkerEntry {
+    /// Whether the registration is over.
+    pub fn is_closed(&self) -> bool {
+        self.ranks.iter().all(|rank| rank.is_closed())
+    }
 }
 
 /// The ranks that may answer for one (model, routing group).

@@ -303,6 +303,8 @@ pub(super) fn worker_spec(registration: &Registration) -> proto::WorkerSpec {
         hash_seed: worker.hash_seed.clone(),
         hash_scheme: worker.hash_scheme.setting().map(str::to_owned),
         snapshots: worker.snapshots.map(|dialect| dialect.setting().to_owned()),
+        metrics: registration.metrics.as_ref().map(ToString::to_string),
+        load_poll_ms: registration.metrics.as_ref().and_then(|m| m.every()).map(|every| every.as_millis() as u64),
     }
 }
 

@@ -6,8 +6,9 @@ use super::limits::GrpcLimits;
 use super::proto::apply_ack::Status as AckStatus;
 use super::proto::event_service_server::EventService;
 use super::{answers, copies, proto, questions, relayed};
-use crate::fleet::{Fleet, FleetError};
+use crate::fleet::{Fleet, FleetError, FleetView, PushVerdict};
 use crate::lanes::LaneError;
+use crate::loads::Loads;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
@@ -17,18 +18,29 @@ use tonic::{Request, Response, Status, Streaming};
 #[derive(Clone)]
 pub struct EventApi {
     fleet: Arc<Fleet>,
+    loads: Arc<Loads>,
     admission: Admission,
     limits: GrpcLimits,
     copies: Arc<Semaphore>,
 }
 
 impl EventApi {
-    /// Applies events to this fleet. Never sheds: a dropped batch would be a lost one.
-    pub fn new(fleet: Arc<Fleet>, admission: Admission, limits: GrpcLimits) -> Self {
-        Self { fleet, admission, limits, copies: Arc::new(Semaphore::new(limits.copies_in_flight_max)) }
+    /// Applies events to this fleet, and takes the loads beside them. Never sheds: a dropped batch would be a lost one.
+    pub fn new(fleet: Arc<Fleet>, loads: Arc<Loads>, admission: Admission, limits: GrpcLimits) -> Self {
+        Self { fleet, loads, admission, limits, copies: Arc::new(Semaphore::new(limits.copies_in_flight_max)) }
     }
 
-    async fn apply_one(&self, batch: proto::EventBatch) -> Result<proto::ApplyAck, ServiceError> {
+    /// Takes the load that came beside a batch. Whatever is wrong with it is counted, and no matter of the batch.
+    fn take_loads(&self, view: &FleetView, worker: &str, loads: Vec<proto::RankLoad>) {
+        if loads.is_empty() || loads.len() > self.fleet.limits().ranks_per_worker_max {
+            return;
+        }
+        if let Ok(worker) = view.worker(worker) {
+            let _ = self.loads.take(worker, questions::rank_loads(loads), None);
+        }
+    }
+
+    async fn apply_one(&self, mut batch: proto::EventBatch) -> Result<proto::ApplyAck, ServiceError> {
         let mut ack = proto::ApplyAck {
             worker: batch.worker.clone(),
             rank: batch.rank,
@@ -47,10 +59,20 @@ impl EventApi {
             ack.set_status(AckStatus::Fenced);
             return Ok(ack);
         }
+        let loads = std::mem::take(&mut batch.loads);
         let pushed = questions::push_batch(rank, batch, &self.limits)?;
         match self.fleet.push(rank, pushed).await {
-            None => ack.set_status(AckStatus::OtherSource),
-            Some(Ok(outcome)) => return Ok(answers::applied_ack(ack, &outcome)),
+            None => {
+                self.take_loads(&view, &ack.worker, loads);
+                ack.set_status(AckStatus::OtherSource);
+            }
+            Some(Ok(outcome)) => {
+                // A batch that is sent again carries the load of when it was sent first.
+                if outcome.verdict != PushVerdict::Duplicate {
+                    self.take_loads(&view, &ack.worker, loads);
+                }
+                return Ok(answers::applied_ack(ack, &outcome));
+            }
             Some(Err(LaneError::Fenced { .. })) => ack.set_status(AckStatus::Fenced),
             Some(Err(error)) => return Err(FleetError::Lane(error).into()),
         }

@@ -3,10 +3,11 @@
 use super::error::ServiceError;
 use super::limits::GrpcLimits;
 use super::{proto, push_wire};
-use crate::fleet::{PushBatch, PushHeader, RankEntry, Registration};
+use crate::fleet::{MetricsSource, PushBatch, PushHeader, RankEntry, Registration};
 use crate::ingest::{Engine, HashChoice, RankEndpoint, SnapshotDialectError, Trust, WorkerSpec};
 use crate::lookup::{ItemText, NamespaceText, Prompt, Question, RankChoice, TierSet};
 use crate::ops::Op;
+use crate::routing::RankLoad;
 use crate::wire::ContentHasher;
 use kvatlas_index::{ContentHash, EngineHash, Residency, StoreKind, Tier};
 
@@ -210,6 +211,25 @@ fn store_contents(
     Ok(contents)
 }
 
+/// A worker's load records.
+pub(super) fn rank_loads(loads: Vec<proto::RankLoad>) -> Vec<RankLoad> {
+    let load = |load: proto::RankLoad| RankLoad {
+        rank: load.rank,
+        running: load.running,
+        waiting: load.waiting,
+        waiting_uncached_tokens: load.waiting_uncached_tokens,
+        prefill_remaining_tokens: load.prefill_remaining_tokens,
+        used_tokens: load.used_tokens,
+        max_total_tokens: load.max_total_tokens,
+        token_usage: load.token_usage,
+        utilization: load.utilization,
+        gen_throughput: load.gen_throughput,
+        cache_hit_rate: load.cache_hit_rate,
+        max_running: load.max_running,
+    };
+    loads.into_iter().map(load).collect()
+}
+
 /// A worker to register.
 pub fn registration_from_proto(spec: proto::WorkerSpec) -> Result<Registration, ServiceError> {
     let engine = match proto::Engine::try_from(spec.engine) {
@@ -223,6 +243,10 @@ pub fn registration_from_proto(spec: proto::WorkerSpec) -> Result<Registration, 
     let snapshots = spec.snapshots.as_deref().map(str::parse).transpose();
     let snapshots = snapshots
         .map_err(|error: SnapshotDialectError| ServiceError::invalid("worker.snapshots", error.to_string()))?;
+    let metrics = MetricsSource::from_setting(spec.metrics.as_deref(), spec.load_poll_ms).map_err(|error| {
+        let field = if error.field() == "metrics" { "worker.metrics" } else { "worker.load_poll_ms" };
+        ServiceError::invalid(field, error.to_string())
+    })?;
     let mut pushed_ranks = Vec::new();
     let mut ranks = Vec::new();
     for rank in spec.ranks {
@@ -260,5 +284,6 @@ pub fn registration_from_proto(spec: proto::WorkerSpec) -> Result<Registration, 
             snapshots,
         },
         pushed_ranks,
+        metrics,
     })
 }

@@ -1,4 +1,4 @@
-//! `WorkerService`: registration, lists and changes.
+//! `WorkerService`: registration, lists and changes, and loads that are reported.
 
 use super::admission::Admission;
 use super::error::ServiceError;
@@ -8,16 +8,19 @@ use super::proto::worker_service_server::WorkerService;
 use super::{answers, proto, questions};
 use crate::fleet::{Fleet, FleetEvent};
 use crate::ingest::now_ms;
+use crate::loads::{Loads, Refused};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 /// The service's implementation. Cheap to clone.
 #[derive(Clone)]
 pub struct WorkerApi {
     fleet: Arc<Fleet>,
+    loads: Arc<Loads>,
     admission: Admission,
     limits: GrpcLimits,
 }
@@ -25,9 +28,18 @@ pub struct WorkerApi {
 type WatchSender = mpsc::Sender<Result<proto::WatchEvent, Status>>;
 
 impl WorkerApi {
-    /// Registers workers in this fleet.
-    pub fn new(fleet: Arc<Fleet>, admission: Admission, limits: GrpcLimits) -> Self {
-        Self { fleet, admission, limits }
+    /// Registers workers in this fleet, and takes their loads.
+    pub fn new(fleet: Arc<Fleet>, loads: Arc<Loads>, admission: Admission, limits: GrpcLimits) -> Self {
+        Self { fleet, loads, admission, limits }
+    }
+
+    fn take_load(&self, report: proto::LoadReport) -> Result<(), Refused> {
+        let view = self.fleet.view();
+        let worker = view.worker(&report.worker).map_err(|_| Refused::UnknownWorker)?;
+        if report.ranks.len() > self.fleet.limits().ranks_per_worker_max {
+            return Err(Refused::TooManyRanks);
+        }
+        self.loads.take(worker, questions::rank_loads(report.ranks), None)
     }
 
     async fn serve_watch(self, model: String, mut changes: broadcast::Receiver<FleetEvent>, out: WatchSender) {
@@ -152,8 +164,23 @@ impl WorkerService for WorkerApi {
 
     async fn report_load(
         &self,
-        _: Request<tonic::Streaming<proto::LoadReport>>,
+        request: Request<Streaming<proto::LoadReport>>,
     ) -> Result<Response<proto::ReportLoadResponse>, Status> {
-        Err(Status::unimplemented("loads are not taken yet"))
+        self.admission.open()?;
+        let mut reports = request.into_inner();
+        let (mut taken, mut refused) = (0, BTreeMap::<_, u64>::new());
+        loop {
+            let report = tokio::select! {
+                report = reports.message() => report?,
+                () = self.admission.closing().cancelled() => return Err(ServiceError::Draining.into()),
+            };
+            let Some(report) = report else { break };
+            match self.take_load(report) {
+                Ok(()) => taken += 1,
+                Err(error) => *refused.entry(error.name()).or_default() += 1,
+            }
+        }
+        let counter = |(reason, count): (&str, u64)| proto::Counter { reason: reason.to_owned(), count };
+        Ok(Response::new(proto::ReportLoadResponse { taken, refused: refused.into_iter().map(counter).collect() }))
     }
 }

@@ -24,14 +24,7 @@ const RANKS_MAX: usize = 4096;
 /// Largest count that is taken over: beyond it a float is no count any more.
 const COUNT_MAX: f64 = 9.007_199_254_740_992e15;
 
-/// What one poll told.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Reading {
-    /// The records, by rank.
-    pub ranks: Vec<RankLoad>,
-}
-
-/// Turns texts of one worker into readings; remembers what rates are made of.
+/// Turns texts of one worker into records; remembers what rates are made of.
 #[derive(Clone, Debug, Default)]
 pub struct Scrape {
     /// Generated tokens by rank, and when that was.
@@ -47,8 +40,8 @@ struct Told {
 }
 
 impl Scrape {
-    /// Reads a text that came at `now` (from any origin, never falling). `None`: it has nothing of an engine in it.
-    pub fn read(&mut self, now: Duration, text: Exposition<'_>) -> Option<Reading> {
+    /// The records of a text that came at `now` (from any origin, never falling), by rank. `None`: it has no load of an engine in it.
+    pub fn read(&mut self, now: Duration, text: Exposition<'_>) -> Option<Vec<RankLoad>> {
         let mut told: BTreeMap<u32, Told> = BTreeMap::new();
         for sample in text.samples() {
             let Some((engine, metric)) = sample.name.split_once(':') else { continue };
@@ -67,18 +60,17 @@ impl Scrape {
         }
         let ranks = told.iter().map(|(rank, told)| self.record(now, *rank, told)).collect();
         self.before.retain(|rank, _| told.contains_key(rank));
-        Some(Reading { ranks })
+        Some(ranks)
     }
 
     fn record(&mut self, now: Duration, rank: u32, told: &Told) -> RankLoad {
         let mut load = RankLoad { rank, ..told.load };
-        if let Some(generated) = told.generated {
-            if let Some((at, before)) = self.before.insert(rank, (now, generated)) {
-                // A counter that fell began anew: nothing is known of the time between.
-                let (grown, seconds) = (generated - before, now.saturating_sub(at).as_secs_f64());
-                if grown > 0.0 && seconds > 0.0 {
-                    load.gen_throughput = grown / seconds;
-                }
+        let Some(generated) = told.generated else { return load };
+        if let Some((at, before)) = self.before.insert(rank, (now, generated)) {
+            // A counter that fell began anew: nothing is known of the time between.
+            let (grown, seconds) = (generated - before, now.saturating_sub(at).as_secs_f64());
+            if grown > 0.0 && seconds > 0.0 {
+                load.gen_throughput = grown / seconds;
             }
         }
         load
@@ -116,7 +108,7 @@ mod tests {
 
     fn read(scrape: &mut Scrape, seconds: u64, text: &str) -> Option<Vec<RankLoad>> {
         let text = Exposition::new(text.as_bytes()).unwrap();
-        scrape.read(Duration::from_secs(seconds), text).map(|reading| reading.ranks)
+        scrape.read(Duration::from_secs(seconds), text)
     }
 
     fn vllm(generated: u64) -> String {

@@ -106,7 +106,8 @@ mod tests {
 
     #[test]
     fn names_labels_and_values() {
-        let text = "# HELP a Something.\n# TYPE a gauge\na 1\n\nb{x=\"1\", y=\"}\\\"{\",} 2.5e3 1700000000\n  c{} +Inf\nd NaN";
+        let text =
+            "# HELP a Something.\n# TYPE a gauge\na 1\n\nb{x=\"1\", y=\"}\\\"{\",} 2.5e3 1700000000\n  c{} +Inf\nd NaN";
         let all = samples(text);
         assert_eq!(all.iter().map(|s| s.name).collect::<Vec<_>>(), ["a", "b", "c", "d"]);
         assert_eq!((all[1].value, all[1].label("x"), all[1].label("y")), (2500.0, Some("1"), Some("}\\\"{")));

@@ -27,6 +27,7 @@ use crate::grpc::{
     Admission, EventApi, IndexApi, RoutingApi, ServiceFacts, SmgApi, WorkerApi, proto, start_from_peers,
 };
 use crate::lanes::spawn_lanes;
+use crate::loads::{Loads, poll_all};
 use crate::lookup::{LookupEngine, LookupTimes};
 use crate::replica::Progress;
 use crate::smg::proto::sglang_scheduler_server::SglangSchedulerServer;
@@ -94,6 +95,7 @@ pub struct Running {
     grpc_addr: SocketAddr,
     admin_addr: Option<SocketAddr>,
     fleet: Arc<Fleet>,
+    loads: Arc<Loads>,
     engine: Arc<LookupEngine>,
     desks: Arc<Router>,
     keeper: Arc<StateKeeper>,
@@ -160,12 +162,15 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
     let admission = Admission::new(resolved.grpc.lookups_in_flight_max, closing.clone());
     let times = Arc::new(LookupTimes::default());
     let (health, health_service) = Health::new();
-    let parts = Parts { fleet, engine, desks, keeper, facts, admission, times };
+    let loads = Arc::new(Loads::new(resolved.routing.load.clone()));
+    loads.tell(desks.clone());
+    let parts = Parts { fleet, loads, engine, desks, keeper, facts, admission, times };
     parts.facts.observe(&parts.fleet.view());
     health.set(parts.facts.ready()).await;
     let (grpc_addr, admin_addr) = (grpc.1, admin.as_ref().map(|a| a.1));
     let mut tasks = vec![
         serve_grpc(&resolved, &parts, health_service, grpc.0, closing.clone())?,
+        tokio::spawn(poll_all(parts.fleet.clone(), parts.loads.clone(), closing.clone())),
         tokio::spawn(watch_readiness(parts.fleet.clone(), parts.facts.clone(), health.clone(), closing.clone())),
         tokio::spawn(parts.desks.clone().run(closing.clone())),
         loading,
@@ -178,12 +183,13 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
             (parts.fleet.clone(), resolved.replicas.clone(), resolved.grpc.message_bytes_max);
         tasks.push(tokio::spawn(start_from_peers(fleet, settings, bytes_max, copies, closing.clone())));
     }
-    let Parts { fleet, engine, desks, keeper, facts, .. } = parts;
+    let Parts { fleet, loads, engine, desks, keeper, facts, .. } = parts;
     let (drain_delay, drain_max) = (resolved.drain_delay, resolved.drain_max);
     Ok(Running {
         grpc_addr,
         admin_addr,
         fleet,
+        loads,
         engine,
         desks,
         keeper,
@@ -214,6 +220,7 @@ fn shared_log(_: &Resolved) -> Result<Option<Arc<dyn SharedLog>>, StartError> {
 /// What the ports share.
 struct Parts {
     fleet: Arc<Fleet>,
+    loads: Arc<Loads>,
     engine: Arc<LookupEngine>,
     desks: Arc<Router>,
     keeper: Arc<StateKeeper>,
@@ -237,14 +244,14 @@ fn serve_grpc(
     closing: CancellationToken,
 ) -> Result<JoinHandle<()>, StartError> {
     let limits = resolved.grpc;
-    let (fleet, admission) = (parts.fleet.clone(), parts.admission.clone());
+    let (fleet, loads, admission) = (parts.fleet.clone(), parts.loads.clone(), parts.admission.clone());
     let facts: Arc<dyn ServiceFacts> = parts.facts.clone();
     let index =
         IndexApi::new(parts.engine.clone(), fleet.clone(), parts.times.clone(), admission.clone(), limits, facts);
-    let events = EventApi::new(fleet.clone(), admission.clone(), limits);
+    let events = EventApi::new(fleet.clone(), loads.clone(), admission.clone(), limits);
     let smg = SmgApi::new(fleet.clone(), admission.clone(), limits, resolved.ingest.decode);
     let routing = RoutingApi::new(parts.desks.clone(), admission.clone(), limits);
-    let workers = WorkerApi::new(fleet, admission, limits);
+    let workers = WorkerApi::new(fleet, loads, admission, limits);
     let message_bytes_max = limits.message_bytes_max;
     let mut router = Server::builder()
         .max_concurrent_streams(limits.streams_per_connection_max)
@@ -333,6 +340,11 @@ impl Running {
     /// The workers.
     pub fn fleet(&self) -> &Arc<Fleet> {
         &self.fleet
+    }
+
+    /// Where the workers' loads go in.
+    pub fn loads(&self) -> &Arc<Loads> {
+        &self.loads
     }
 
     /// The index.

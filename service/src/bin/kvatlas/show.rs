@@ -109,6 +109,8 @@ fn worker_json(worker: &proto::WorkerStatus) -> serde_json::Value {
         "id": spec.id, "model": spec.model, "routing_group": spec.routing_group, "block_size": spec.block_size,
         "hash_scheme": spec.hash_scheme, "hash_check_every": spec.hash_check_every,
         "snapshots": spec.snapshots,
+        "metrics": spec.metrics,
+        "load_poll_ms": spec.load_poll_ms,
         "generation": worker.generation, "static": worker.is_static,
         "veto": veto(worker), "veto_since_unix_ms": worker.veto_since_unix_ms, "ranks": ranks.collect::<Vec<_>>(),
     })

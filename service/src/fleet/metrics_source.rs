@@ -1,16 +1,18 @@
 //! Where a worker's load is polled.
 
+use http::Uri;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
-use tonic::codegen::http::Uri;
+
+/// Longest time between two polls.
+const EVERY_MAX: Duration = Duration::from_secs(3600);
 
 /// Where and how often.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MetricsSource {
     uri: Uri,
-    /// Time between two polls; `None`: as configured for all.
-    pub every: Option<Duration>,
+    every: Option<Duration>,
 }
 
 /// Why a text names no place to poll.
@@ -28,6 +30,22 @@ pub enum MetricsSourceError {
     /// With a user or a password, which would be shown wherever the worker is.
     #[error("a URL with a user or a password is not taken")]
     Credentials,
+    /// A time between two polls of nothing, or beyond its bound.
+    #[error("{0} ms between two polls: from 1 to {max}", max = EVERY_MAX.as_millis())]
+    Every(u64),
+    /// A time, but no place.
+    #[error("without metrics")]
+    NoPlace,
+}
+
+impl MetricsSourceError {
+    /// The setting that it is about.
+    pub const fn field(&self) -> &'static str {
+        match self {
+            MetricsSourceError::Every(_) | MetricsSourceError::NoPlace => "load_poll_ms",
+            _ => "metrics",
+        }
+    }
 }
 
 impl FromStr for MetricsSource {
@@ -58,9 +76,33 @@ impl fmt::Display for MetricsSource {
 }
 
 impl MetricsSource {
+    /// A worker's settings `metrics` and `load_poll_ms`.
+    pub fn from_setting(place: Option<&str>, every_ms: Option<u64>) -> Result<Option<Self>, MetricsSourceError> {
+        match (place, every_ms) {
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err(MetricsSourceError::NoPlace),
+            (Some(place), every_ms) => place.parse::<Self>()?.polled_every(every_ms).map(Some),
+        }
+    }
+
     /// The address.
     pub fn uri(&self) -> &Uri {
         &self.uri
+    }
+
+    /// Time between two polls; `None`: as configured for all.
+    pub fn every(&self) -> Option<Duration> {
+        self.every
+    }
+
+    /// The same place, polled so often, in milliseconds.
+    fn polled_every(self, every_ms: Option<u64>) -> Result<Self, MetricsSourceError> {
+        let Some(ms) = every_ms else { return Ok(Self { every: None, ..self }) };
+        let every = Duration::from_millis(ms);
+        if every.is_zero() || every > EVERY_MAX {
+            return Err(MetricsSourceError::Every(ms));
+        }
+        Ok(Self { every: Some(every), ..self })
     }
 }
 
@@ -91,5 +133,9 @@ mod tests {
             assert!(refused(text).contains(expected), "{text:?}: {}", refused(text));
         }
         assert!(!refused("http://user:secret@w").contains("secret"));
+        let every = |ms| "http://w".parse::<MetricsSource>().unwrap().polled_every(ms).map(|source| source.every());
+        assert_eq!(every(Some(250)), Ok(Some(Duration::from_millis(250))));
+        assert_eq!((every(None), every(Some(0))), (Ok(None), Err(MetricsSourceError::Every(0))));
+        assert_eq!(every(Some(3_600_001)), Err(MetricsSourceError::Every(3_600_001)));
     }
 }
