@@ -1,6 +1,7 @@
 //! `kvatlas-harness`.
 
 use clap::{Parser, Subcommand};
+use kvatlas_harness::decide::{DecideArguments, decide};
 use kvatlas_harness::indexers::Choice;
 use kvatlas_harness::ladder::counting::Counting;
 use kvatlas_harness::ladder::{LadderArguments, child, memory, tape};
@@ -36,6 +37,8 @@ enum Command {
     Ladder(Box<LadderArguments>),
     /// Play a trace through policies on a fleet of mock engines in virtual time.
     Simulate(Box<SimulateArguments>),
+    /// Measure what a routing decision costs: open loop on two pinned cores, hashing and lookup included.
+    Decide(Box<DecideArguments>),
     /// One trial, asked for on standard input: what `ladder` starts.
     #[command(hide = true)]
     LadderTrial {
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
             kvatlas_harness::ladder::run(*arguments).map(|exact| u8::from(!exact)).map_err(Into::into)
         }
         Command::Simulate(arguments) => simulate(&arguments).map(|()| 0).map_err(Into::into),
+        Command::Decide(arguments) => decide(&arguments).map(|()| 0),
         Command::LadderTrial { tape } => child::answer(&tape).map_err(Into::into),
         Command::LadderMemory { tape, indexer } => weigh(&tape, indexer).map(|()| 0),
     };

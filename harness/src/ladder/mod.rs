@@ -14,7 +14,7 @@ pub mod campaign;
 pub mod check;
 pub mod child;
 mod churn;
-mod clock;
+pub(crate) mod clock;
 mod command;
 pub mod corpus;
 pub mod counting;
