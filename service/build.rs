@@ -28,6 +28,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("kvatlas_v1.bin"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure().compile_fds(descriptors)?;
+    if std::env::var_os("CARGO_FEATURE_ETCD").is_some() {
+        // A client only, and nothing of it in our reflection.
+        let etcd = protox::compile(["etcd/kv.proto"], ["proto"])?;
+        tonic_prost_build::configure().build_server(false).compile_fds(etcd)?;
+    }
     Ok(())
 }
 

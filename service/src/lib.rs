@@ -1,7 +1,8 @@
 //! The KV Atlas service: ingest of engine events, and lookups over gRPC.
 //!
 //! Layers, each importing only the ones before it: `kvatlas_index` <- [`wire`], [`seed`], [`ingest`] <- [`smg`], [`lanes`],
-//! [`relay`], [`republish`], [`fleet`], [`loads`], [`lookup`], [`routing`] <- [`desks`] <- [`grpc`], [`admin`] <- [`log`] <- [`serve`] <- the binary.
+//! [`relay`], [`republish`], [`fleet`], [`loads`], [`lookup`], [`routing`] <- [`lease`], [`desks`] <- [`grpc`], [`admin`] <-
+//! [`log`] <- [`serve`] <- the binary.
 
 pub mod admin;
 pub mod config;

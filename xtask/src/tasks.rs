@@ -25,8 +25,8 @@ pub fn test(runner: &mut Runner) -> Result<(), Failed> {
 pub fn ci(runner: &mut Runner) -> Result<(), Failed> {
     runner.run("formatting", "cargo fmt --all --check", &[])?;
     runner.run("lints", "cargo clippy --workspace --all-targets -- -D warnings", &[])?;
-    let with_client = "cargo clippy -p kvatlas-service --features redis --all-targets -- -D warnings";
-    runner.run("lints of the shared log", with_client, &[])?;
+    let with_clients = "cargo clippy -p kvatlas-service --features redis,etcd --all-targets -- -D warnings";
+    runner.run("lints of the shared log and of leases on etcd", with_clients, &[])?;
     runner.note("a default build has no client of the shared log", no_client)?;
     let strict = &[("RUSTDOCFLAGS", "-D warnings")];
     runner.run("documentation", "cargo doc --workspace --no-deps --document-private-items", strict)?;
@@ -38,13 +38,16 @@ pub fn ci(runner: &mut Runner) -> Result<(), Failed> {
     readme_commands(runner)
 }
 
-/// The service over real sockets. Built with the shared log's client, whose tests need a server; they say so and pass where there is
-/// none, but not in CI.
+/// The service over real sockets. Built with the clients of the shared log and of etcd, whose tests need a server; they say so and pass
+/// where there is none, but not in CI.
 fn service(runner: &mut Runner) -> Result<(), Failed> {
     if !is_installed("redis-server") {
         runner.skip("shared log on a real server", "needs redis-server (apt-get install redis-server)");
     }
-    runner.run("service end to end", "cargo test -p kvatlas-service --features redis --tests", &[])
+    if !is_installed("etcd") {
+        runner.skip("leases on a real cluster", "needs etcd (apt-get install etcd-server)");
+    }
+    runner.run("service end to end", "cargo test -p kvatlas-service --features redis,etcd --tests", &[])
 }
 
 fn is_installed(program: &str) -> bool {

@@ -77,6 +77,7 @@ impl Collector for MetricSources {
         self.encode_vetoes(&mut out)?;
         load_metrics::encode(&self.fleet.view(), &mut out)?;
         self.encode_log(&mut out)?;
+        self.encode_leases(&mut out)?;
         self.encode_state(&mut out)?;
         encode_ranks(&self.fleet.view(), &mut out)
     }
@@ -199,6 +200,20 @@ impl MetricSources {
         out.gauge("log_ranks_reading", "Ranks that are read from the shared log", status.reading)?;
         let counts = status.counters.iter().map(|(reason, count)| ([("reason", *reason)], *count));
         out.counters("log_events", "What happened with the shared log, by reason", counts)
+    }
+
+    fn encode_leases(&self, out: &mut Series<'_, '_>) -> fmt::Result {
+        let status = self.facts.leases();
+        let connected = u64::from(status.store.connected);
+        out.gauge("lease_store_connected", "Whether the store of the seeding leases answered last", connected)?;
+        out.gauge("lease_watched_partitions", "Partitions whose owners and leases are watched", status.watched)?;
+        out.gauge("lease_swept_prefixes", "Prefixes whose owners are looked up from time to time", status.swept)?;
+        let counts = status.counters.iter().map(|(reason, count)| ([("reason", *reason)], *count));
+        out.counters(
+            "lease_events",
+            "Leases granted, refused, committed, aborted, expired and fenced, by reason",
+            counts,
+        )
     }
 
     fn encode_state(&self, out: &mut Series<'_, '_>) -> fmt::Result {

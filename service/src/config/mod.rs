@@ -4,6 +4,7 @@
 //! Sources, later ones win: defaults, the TOML file, the environment (`KVATLAS_`, `__` between section and key:
 //! `KVATLAS_GRPC__LISTEN`), flags. A key that is not known is an error in each of them.
 
+mod lease;
 mod limit;
 mod liveness;
 mod log;
@@ -16,6 +17,7 @@ mod state;
 mod wire;
 mod worker;
 
+pub use lease::RawLease;
 pub use liveness::RawLiveness;
 pub use log::{LogSettings, RawLog};
 pub use raw::{ConfigError, Flags, Raw, RawHugePages, RawNuma};

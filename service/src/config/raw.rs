@@ -1,5 +1,6 @@
 //! What the operator wrote: every setting with its default, and the sources it comes from.
 
+use super::lease::RawLease;
 use super::limit::to_millis;
 use super::liveness::RawLiveness;
 use super::log::RawLog;
@@ -90,6 +91,8 @@ pub struct Raw {
     pub relay: RawRelay,
     /// Which workers are offered.
     pub liveness: RawLiveness,
+    /// The seeding lease.
+    pub lease: RawLease,
     /// The other replicas.
     pub replicas: RawReplicas,
     /// The shared log.

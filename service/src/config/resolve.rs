@@ -7,6 +7,7 @@ use crate::fleet::{FleetError, FleetLimits, LivenessLimits, Registration, StateS
 use crate::grpc::GrpcLimits;
 use crate::ingest::IngestLimits;
 use crate::lanes::LaneSettings;
+use crate::lease::LeaseSettings;
 use crate::lookup::{ItemLimits, LookupLimits};
 use crate::relay::RelayLimits;
 use crate::replica::ReplicaSettings;
@@ -66,6 +67,8 @@ pub struct Resolved {
     pub wire: WireSettings,
     /// When a worker is not offered.
     pub liveness: LivenessLimits,
+    /// The seeding lease.
+    pub lease: LeaseSettings,
     /// The other replicas.
     pub replicas: ReplicaSettings,
     /// The shared log, if there is one.
@@ -141,6 +144,7 @@ impl Resolved {
             relay: raw.relay.resolve()?,
             wire: raw.relay.resolve_wire()?,
             liveness: raw.liveness.resolve()?,
+            lease: raw.lease.resolve()?,
             replicas: raw.replicas.resolve()?,
             shared_log: raw.shared_log.resolve()?,
             state: raw.state.resolve()?,

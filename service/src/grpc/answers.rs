@@ -5,6 +5,7 @@ use super::proto;
 use crate::fleet::{Feed, LogStatus, PushOutcome, PushVerdict, RankEntry, Registration, Veto, WorkerEntry};
 use crate::ingest::{Engine, Trust, now_ms};
 use crate::lanes::LaneHandle;
+use crate::lease::LeasesStatus;
 use crate::lookup::{Answer, Explained, Finding, FindingKind, Stop, Why};
 use crate::replica::ProgressReport;
 use crate::topology::{Pinned, ShardReport};
@@ -195,6 +196,18 @@ pub(super) fn log_status(status: LogStatus) -> proto::LogStatus {
         ranks_writing: status.writing,
         ranks_standby: status.standby,
         ranks_reading: status.reading,
+        counters: status.counters.into_iter().map(count).collect(),
+    }
+}
+
+pub(super) fn lease_status(status: LeasesStatus) -> proto::LeaseStatus {
+    let count = |(reason, count): (&str, u64)| proto::Counter { reason: reason.to_owned(), count };
+    proto::LeaseStatus {
+        store: status.store.name,
+        connected: status.store.connected,
+        detail: status.store.detail.unwrap_or_default(),
+        watched: status.watched,
+        swept: status.swept,
         counters: status.counters.into_iter().map(count).collect(),
     }
 }

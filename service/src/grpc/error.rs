@@ -3,6 +3,7 @@
 use crate::desks::RouteError;
 use crate::fleet::FleetError;
 use crate::lanes::LaneError;
+use crate::lease::{Unavailable, WatchEnd};
 use crate::lookup::LookupError;
 use crate::relay::{End, SubscribeError};
 use kvatlas_index::IndexError;
@@ -68,6 +69,22 @@ pub enum ServiceError {
     /// A subscription ended.
     #[error(transparent)]
     Ended(#[from] End),
+    /// The lease's store does not answer.
+    #[error("{0}: do not expand")]
+    Lease(#[from] Unavailable),
+    /// A watch of leases did not begin, or ended.
+    #[error(transparent)]
+    LeaseWatch(#[from] WatchEnd),
+    /// A table of a partition is full.
+    #[error("{limit} {what} in the partition (limit {setting})")]
+    LeaseFull {
+        /// Of what.
+        what: &'static str,
+        /// The setting.
+        setting: &'static str,
+        /// The limit.
+        limit: usize,
+    },
     /// As many copies as allowed are on their way.
     #[error("{limit} copies are on their way (limit limits.copies_in_flight_max): try again")]
     CopiesFull {
@@ -120,7 +137,9 @@ impl ServiceError {
             Self::Invalid { .. } | Self::TooLong { .. } | Self::TextTooLong { .. } => Code::InvalidArgument,
             Self::Busy { .. } | Self::CopiesFull { .. } => Code::ResourceExhausted,
             Self::CopyStalled { .. } => Code::DeadlineExceeded,
-            Self::Draining => Code::Unavailable,
+            Self::Draining | Self::Lease(_) | Self::LeaseWatch(WatchEnd::Unavailable(_)) => Code::Unavailable,
+            Self::LeaseFull { .. } | Self::LeaseWatch(WatchEnd::Full(_)) => Code::ResourceExhausted,
+            Self::LeaseWatch(WatchEnd::Gone { .. }) => Code::OutOfRange,
             Self::NotRepublished { .. } => Code::FailedPrecondition,
             Self::Lookup(error) => lookup_code(error),
             Self::Fleet(error) => fleet_code(error),
@@ -208,6 +227,7 @@ impl From<ServiceError> for Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lease::WatchesFull;
     use crate::relay::RelayFull;
 
     #[test]
@@ -220,6 +240,11 @@ mod tests {
             (ServiceError::Busy { limit: 1 }, Code::ResourceExhausted),
             (ServiceError::Draining, Code::Unavailable),
             (ServiceError::CopiesFull { limit: 1 }, Code::ResourceExhausted),
+            (Unavailable(text()).into(), Code::Unavailable),
+            (WatchEnd::from(Unavailable(text())).into(), Code::Unavailable),
+            (WatchEnd::from(WatchesFull { limit: 1 }).into(), Code::ResourceExhausted),
+            (WatchEnd::Gone { asked: 1 }.into(), Code::OutOfRange),
+            (ServiceError::LeaseFull { what: "w", setting: "s", limit: 1 }, Code::ResourceExhausted),
             (ServiceError::CopyStalled { limit_ms: 1 }, Code::DeadlineExceeded),
             (ServiceError::NotRepublished { rank: text() }, Code::FailedPrecondition),
             (LookupError::TooLong { field: "f", len: 2, setting: "s", limit: 1 }.into(), Code::InvalidArgument),

@@ -1,6 +1,7 @@
 //! What the calls about the service itself tell, and only the whole service knows.
 
 use crate::ingest::Trust;
+use crate::lease::LeasesStatus;
 use crate::replica::ProgressReport;
 use crate::topology::{Machine, Pinned};
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub trait ServiceFacts: Send + Sync + 'static {
     fn waiting_for(&self) -> Waiting;
     /// How far the start from peers is; `None` where there are no peers. Allocates.
     fn copies(&self) -> Option<ProgressReport>;
+    /// The seeding leases. Allocates.
+    fn leases(&self) -> LeasesStatus;
 }
 
 /// What the service waits for before it is ready.

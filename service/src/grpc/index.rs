@@ -175,6 +175,7 @@ impl IndexService for IndexApi {
             waiting_for: Some(answers::waiting(&self.facts.waiting_for())),
             copies: self.facts.copies().map(|copies| answers::copies(&copies)),
             log: self.fleet.log().map(|log| answers::log_status(log.status())),
+            leases: Some(answers::lease_status(self.facts.leases())),
             memory_nodes: self.facts.machine().usable_nodes().count() as u32,
             batches_applied: lanes.iter().map(|l| LaneCounters::read(&l.counters().batches)).sum(),
         }))

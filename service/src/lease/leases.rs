@@ -22,6 +22,9 @@ pub trait Workers: Send + Sync {
 
     /// What the index says of a worker and the prefix with these blocks.
     fn evidence(&self, partition: &Partition, worker: &str, blocks: &[u64]) -> Option<IndexEvidence>;
+
+    /// Whether the partition has workers.
+    fn has_partition(&self, partition: &Partition) -> bool;
 }
 
 /// Grants leases. Shared by `Arc`.
@@ -84,6 +87,11 @@ impl Leases {
     /// A worker in a life as this replica counts them.
     pub fn target(&self, worker: String, generation: u64, incarnation: u64) -> Target {
         Target { worker, generation, incarnation, replica: self.replica }
+    }
+
+    /// Whether the partition has workers.
+    pub fn has_partition(&self, partition: &Partition) -> bool {
+        self.workers.has_partition(partition)
     }
 
     /// Whether this replica counted the target's lives.
@@ -177,6 +185,8 @@ impl Leases {
     ) -> Result<T, Unavailable> {
         for _ in 0..self.settings.attempts_max {
             let stored = self.read(partition).await?;
+            // A partition without workers, that nobody has asked for yet, is not worth a place in the store.
+            let unwanted = stored.record.is_none() && !self.has_partition(partition);
             let (mut counts, before) = (Counters::default(), stored.record.as_ref());
             let mut record = before.cloned().unwrap_or_else(|| Record::new(stored.now, &self.settings));
             let answer = step(&mut record, stored.now, &self.settings, &mut counts);
@@ -185,8 +195,11 @@ impl Leases {
                 let clock = before.clock;
                 Record { clock, ..record.clone() } == *before
             });
-            let swapped =
-                if same { Ok(Swapped::Yes) } else { self.store.swap(partition, stored.version, record.clone()).await };
+            let swapped = if same || unwanted {
+                Ok(Swapped::Yes)
+            } else {
+                self.store.swap(partition, stored.version, record.clone()).await
+            };
             match swapped {
                 Ok(Swapped::Yes) => {
                     self.add(&counts);

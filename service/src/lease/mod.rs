@@ -8,8 +8,11 @@
 
 mod conditions;
 mod embedded;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod fences;
 mod hex;
+mod indexed;
 mod leases;
 mod owners;
 mod proof;
@@ -29,7 +32,10 @@ mod watch;
 
 pub use conditions::{Seen, Unmet, may_seed};
 pub use embedded::EmbeddedStore;
+#[cfg(feature = "etcd")]
+pub use etcd::EtcdStore;
 pub use fences::{Fenced, Fences};
+pub use indexed::IndexedWorkers;
 pub use leases::{Asked, Leases, LeasesStatus, WatchesFull, Workers};
 pub use owners::{Owner, OwnerSet, Prefixes, Tombstone};
 pub use proof::{EndProof, IndexEvidence, Proof, Rejected};
@@ -41,4 +47,4 @@ pub use store::{LeaseStore, StoreStatus, Stored, Swapped, Unavailable};
 pub use sweep::Swept;
 pub use target::{Present, Sequences, Target};
 pub use tokens::{TokenHash, Tokens};
-pub use watch::{Change, Watch, WatchEnd};
+pub use watch::{Change, Told, Watch, WatchEnd};

@@ -73,6 +73,12 @@ pub struct EtcdSettings {
     pub response_max: Duration,
 }
 
+impl Default for EtcdSettings {
+    fn default() -> Self {
+        Self { endpoints: Vec::new(), prefix: "kvatlas".into(), response_max: Duration::from_secs(1) }
+    }
+}
+
 impl Default for LeaseSettings {
     fn default() -> Self {
         Self {
@@ -84,10 +90,10 @@ impl Default for LeaseSettings {
             skew_max: Duration::from_secs(1),
             owners_max: 4,
             partitions_max: 1024,
-            prefixes_max: 1024,
+            prefixes_max: 512,
             prefix_bytes_max: 64,
             prefix_blocks_max: 8192,
-            tombstones_max: 16,
+            tombstones_max: 8,
             tokens_max: 4096,
             token_lifetime: Duration::from_secs(3600),
             name_bytes_max: 256,

@@ -95,6 +95,7 @@ impl Leases {
                     tracing::debug!(%error, "a partition was not swept");
                 }
             }
+            self.count("sweeps");
         }
     }
 
@@ -141,6 +142,8 @@ impl Leases {
                 // A degraded rank proves nothing, in either direction.
                 found.seen.push((target.clone(), present));
             } else if seen.is_some() {
+                // Seen for as long as it is an owner: what was applied may be known a moment later than what it did.
+                found.seen.push((target.clone(), present));
                 found.lost.push(Present { target: target.clone(), sequences: evidence.sequences });
             }
         }

@@ -8,13 +8,24 @@ use super::store::Unavailable;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// One change, with the partition's revision up to which everything is told once it was told.
+/// One change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     /// The owners of a prefix, all of them.
     Owners(Prefix, OwnerSet),
     /// Where the lease is, and the latest fence.
     Lease(Phase, u64),
+}
+
+/// Changes told together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Told {
+    /// The revision up to which everything was told before them.
+    pub before: u64,
+    /// The same after them.
+    pub revision: u64,
+    /// At least one.
+    pub changes: Vec<Change>,
 }
 
 /// Why a watch does not begin.
@@ -56,9 +67,9 @@ impl Leases {
 }
 
 impl Watch {
-    /// The next changes, at least one, and the revision that they lead to. Owners come before the lease, so that whoever sees a lease
+    /// The next changes. Owners come before the lease, so that whoever sees a lease
     /// end has seen what it left. Waits for a change; may be dropped meanwhile.
-    pub async fn next(&mut self) -> Result<(u64, Vec<Change>), WatchEnd> {
+    pub async fn next(&mut self) -> Result<Told, WatchEnd> {
         loop {
             let gone = WatchEnd::Gone { asked: self.told };
             if self.records.changed().await.is_err() {
@@ -79,9 +90,10 @@ impl Watch {
                 changes.push(Change::Lease(lease.0.clone(), lease.1));
                 self.lease = Some(lease);
             }
-            self.told = self.told.max(record.revision);
+            let before = self.told;
+            self.told = before.max(record.revision);
             if !changes.is_empty() {
-                return Ok((self.told, changes));
+                return Ok(Told { before, revision: self.told, changes });
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::readiness::Readiness;
 use crate::fleet::FleetView;
 use crate::grpc::{ServiceFacts, Waiting};
+use crate::lease::{Leases, LeasesStatus};
 use crate::replica::{Progress, ProgressReport};
 use crate::topology::{LookupPins, Machine, Pinned};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +24,7 @@ pub(super) struct Facts {
     pins: Arc<LookupPins>,
     /// The start from peers, where there are any.
     copies: Option<Arc<Progress>>,
+    leases: Arc<Leases>,
     /// Held for moments.
     waiting: Mutex<(Readiness, Waiting)>,
 }
@@ -33,10 +35,11 @@ impl Facts {
         machine: Machine,
         pins: Arc<LookupPins>,
         copies: Option<Arc<Progress>>,
+        leases: Arc<Leases>,
     ) -> Self {
         let (ready, draining) = (AtomicBool::new(false), AtomicBool::new(false));
         let waiting = Mutex::default();
-        Self { start: Instant::now(), ready_deadline, ready, draining, machine, pins, copies, waiting }
+        Self { start: Instant::now(), ready_deadline, ready, draining, machine, pins, copies, leases, waiting }
     }
 
     /// Takes note of the ranks: ready when nothing is waited for any more.
@@ -89,5 +92,9 @@ impl ServiceFacts for Facts {
 
     fn copies(&self) -> Option<ProgressReport> {
         self.copies.as_ref().map(|copies| copies.report())
+    }
+
+    fn leases(&self) -> LeasesStatus {
+        self.leases.status()
     }
 }

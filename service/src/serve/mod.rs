@@ -21,12 +21,14 @@ use crate::desks::Router;
 use crate::fleet::{Fleet, FleetError, SharedLog, StateKeeper};
 use crate::grpc::proto::event_service_server::EventServiceServer;
 use crate::grpc::proto::index_service_server::IndexServiceServer;
+use crate::grpc::proto::lease_service_server::LeaseServiceServer;
 use crate::grpc::proto::routing_service_server::RoutingServiceServer;
 use crate::grpc::proto::worker_service_server::WorkerServiceServer;
 use crate::grpc::{
-    Admission, EventApi, IndexApi, RoutingApi, ServiceFacts, SmgApi, WorkerApi, proto, start_from_peers,
+    Admission, EventApi, IndexApi, LeaseApi, RoutingApi, ServiceFacts, SmgApi, WorkerApi, proto, start_from_peers,
 };
 use crate::lanes::spawn_lanes;
+use crate::lease::{EmbeddedStore, EtcdSettings, IndexedWorkers, LeaseStore, Leases, StoreSettings};
 use crate::loads::{Loads, poll_all};
 use crate::lookup::{LookupEngine, LookupTimes};
 use crate::replica::Progress;
@@ -85,6 +87,9 @@ pub enum StartError {
     /// The shared log's address is none.
     #[error("shared_log.url: {0}")]
     Log(String),
+    /// The addresses of the lease's store are none.
+    #[error("lease.etcd_endpoints: {0}")]
+    LeaseStore(String),
     /// Server reflection refused our own descriptors.
     #[error("reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -157,14 +162,16 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
             .await
             .map_err(|error| StartError::Worker { worker, error })?;
     }
+    let leases = leases(&resolved, &fleet, &engine)?;
     let copies = (!resolved.replicas.peers.is_empty()).then(Arc::<Progress>::default);
-    let facts = Arc::new(Facts::new(resolved.ready_deadline, resolved.machine.clone(), pins, copies.clone()));
+    let facts =
+        Arc::new(Facts::new(resolved.ready_deadline, resolved.machine.clone(), pins, copies.clone(), leases.clone()));
     let admission = Admission::new(resolved.grpc.lookups_in_flight_max, closing.clone());
     let times = Arc::new(LookupTimes::default());
     let (health, health_service) = Health::new();
     let loads = Arc::new(Loads::new(resolved.routing.load.clone()));
     loads.tell(desks.clone());
-    let parts = Parts { fleet, loads, engine, desks, keeper, facts, admission, times };
+    let parts = Parts { fleet, loads, engine, desks, keeper, facts, admission, times, leases };
     parts.facts.observe(&parts.fleet.view());
     health.set(parts.facts.ready()).await;
     let (grpc_addr, admin_addr) = (grpc.1, admin.as_ref().map(|a| a.1));
@@ -178,6 +185,8 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
     if let Some((listener, _)) = admin {
         tasks.push(serve_admin(&parts, listener, closing.clone()));
     }
+    let (swept, until) = (parts.leases.clone(), closing.clone());
+    tasks.push(tokio::spawn(async move { swept.sweep_until(until).await }));
     if let Some(copies) = copies {
         let (fleet, settings, bytes_max) =
             (parts.fleet.clone(), resolved.replicas.clone(), resolved.grpc.message_bytes_max);
@@ -217,6 +226,27 @@ fn shared_log(_: &Resolved) -> Result<Option<Arc<dyn SharedLog>>, StartError> {
     Ok(None)
 }
 
+/// The seeding leases, over their store.
+fn leases(resolved: &Resolved, fleet: &Arc<Fleet>, engine: &Arc<LookupEngine>) -> Result<Arc<Leases>, StartError> {
+    let store: Arc<dyn LeaseStore> = match &resolved.lease.store {
+        StoreSettings::Embedded => Arc::new(EmbeddedStore::new(resolved.lease.partitions_max)),
+        StoreSettings::Etcd(settings) => etcd(settings)?,
+    };
+    let workers = Arc::new(IndexedWorkers::new(fleet.clone(), engine.clone()));
+    Ok(Arc::new(Leases::new(Arc::new(resolved.lease.clone()), store, workers)))
+}
+
+#[cfg(feature = "etcd")]
+fn etcd(settings: &EtcdSettings) -> Result<Arc<dyn LeaseStore>, StartError> {
+    Ok(Arc::new(crate::lease::EtcdStore::new(settings.clone()).map_err(StartError::LeaseStore)?))
+}
+
+/// The configuration refuses a cluster already.
+#[cfg(not(feature = "etcd"))]
+fn etcd(_: &EtcdSettings) -> Result<Arc<dyn LeaseStore>, StartError> {
+    Err(StartError::LeaseStore("this binary was built without the feature `etcd`".into()))
+}
+
 /// What the ports share.
 struct Parts {
     fleet: Arc<Fleet>,
@@ -227,6 +257,7 @@ struct Parts {
     facts: Arc<Facts>,
     admission: Admission,
     times: Arc<LookupTimes>,
+    leases: Arc<Leases>,
 }
 
 async fn bind(setting: &'static str, addr: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
@@ -252,6 +283,7 @@ fn serve_grpc(
     let smg = SmgApi::new(fleet.clone(), admission.clone(), limits, resolved.ingest.decode);
     let routing = RoutingApi::new(parts.desks.clone(), admission.clone(), limits);
     let workers = WorkerApi::new(fleet, loads, admission, limits);
+    let leases = LeaseApi::new(parts.leases.clone(), parts.admission.clone(), limits);
     let message_bytes_max = limits.message_bytes_max;
     let mut router = Server::builder()
         .max_concurrent_streams(limits.streams_per_connection_max)
@@ -262,6 +294,7 @@ fn serve_grpc(
         .add_service(EventServiceServer::new(events).max_decoding_message_size(message_bytes_max))
         .add_service(WorkerServiceServer::new(workers).max_decoding_message_size(message_bytes_max))
         .add_service(RoutingServiceServer::new(routing).max_decoding_message_size(message_bytes_max))
+        .add_service(LeaseServiceServer::new(leases).max_decoding_message_size(message_bytes_max))
         .add_service(VllmEngineServer::new(smg.clone()).max_decoding_message_size(message_bytes_max))
         .add_service(SglangSchedulerServer::new(smg).max_decoding_message_size(message_bytes_max));
     if resolved.reflection {
