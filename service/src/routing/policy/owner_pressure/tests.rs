@@ -1,5 +1,5 @@
 use super::*;
-use crate::routing::load::RankLoad;
+use crate::routing::load::{LoadReport, RankLoad, WorkerLoad};
 use crate::routing::testing::{Fleet, Prompt, seeded, varied};
 use rand::RngExt;
 
@@ -197,11 +197,20 @@ fn op13_ceiling() {
 
 #[test]
 fn op14_malformed_record() {
-    let mut fleet = owned(&[trapped(), idle()]);
-    // A negative count, no number, a rank twice: the whole record is refused, and with it what was known before.
-    fleet.columns.darken(0);
-    assert_eq!(pressures(&fleet), [-1.0, 0.0]);
-    assert_eq!(pick(&fleet), (0, Branch::CachedOwnerHold));
+    let malformed = [
+        vec![RankLoad { waiting: -1, ..trapped() }],
+        vec![RankLoad { token_usage: f64::NAN, ..trapped() }],
+        vec![trapped(), trapped()],
+    ];
+    for ranks in malformed {
+        let mut fleet = owned(&[trapped(), idle()]);
+        // The whole record is refused, and what was known before is not believed any more.
+        let report = LoadReport { rank_count: ranks.len() as u32, ranks, ..LoadReport::default() };
+        let refused = WorkerLoad::from_report(&report).unwrap_err();
+        fleet.columns.darken(0);
+        assert_eq!(pressures(&fleet), [-1.0, 0.0], "{refused:?}");
+        assert_eq!(pick(&fleet), (0, Branch::CachedOwnerHold), "{refused:?}");
+    }
     // No headroom is seen at a peer with such a record, whatever the last valid one said.
     let mut fleet = owned(&[rank(0, 0, 38, 0.95), idle()]);
     assert_eq!(pick(&fleet).0, 1);
@@ -335,7 +344,7 @@ fn random_histories_keep_the_table_bounded_and_the_owners_few() {
         let settings = &mut played.fleet.settings.owner_pressure;
         settings.prefixes_max = rng.random_range(1..6);
         settings.owners_max = rng.random_range(1..4);
-        let (max, prompts) = (settings.prefixes_max, rng.random_range(1..12));
+        let (max, owners_max, prompts) = (settings.prefixes_max, settings.owners_max, rng.random_range(1..12));
         for step in 0..400 {
             let slot = rng.random_range(0..workers as Slot);
             match rng.random_range(0..10) {
@@ -353,7 +362,8 @@ fn random_histories_keep_the_table_bounded_and_the_owners_few() {
                 _ => {
                     played.next(&Prompt::new(rng.random_range(0..prompts), u64::from(BLOCKS) * 16));
                     let policy = &played.policy;
-                    assert!(policy.provisional.len() < workers, "seed {seed} step {step}");
+                    let not_shown = policy.provisional.len() + policy.proven.len();
+                    assert!(not_shown <= owners_max, "seed {seed} step {step}: {not_shown} of {owners_max}");
                 }
             }
             let (known, made_by) = played.policy.prefixes.sizes();
