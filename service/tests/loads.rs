@@ -133,6 +133,50 @@ async fn decisions_follow_what_is_reported_and_a_malformed_report_is_forgotten_n
 }
 
 #[tokio::test]
+async fn what_is_known_of_every_worker_is_told() {
+    let running = run(small()).await;
+    let mut clients = clients(&running).await;
+    let blue = proto::WorkerSpec { routing_group: "blue".into(), ..spec("a") };
+    let other = proto::WorkerSpec { model: "other".into(), ..spec("z") };
+    for spec in [blue, other, spec("b"), spec("c")] {
+        clients.register(spec).await.unwrap();
+    }
+    let reports = vec![
+        report("b", vec![load(0, 1, 2)]),
+        report("b", vec![load(0, 5, 40)]),
+        report("c", vec![load(0, 1, 0)]),
+        report("c", vec![load(0, 1, -1)]),
+    ];
+    clients.workers.report_load(tokio_stream::iter(reports)).await.unwrap();
+    let mut routing = RoutingServiceClient::new(channel(&running).await);
+    let only = vec![proto::RankRef { worker: "b".into(), ..Default::default() }];
+    let select = proto::SelectRequest {
+        model: MODEL.into(),
+        policy: "least_load".into(),
+        prompt_tokens: Some(77),
+        candidates: only,
+        ..Default::default()
+    };
+    assert_eq!(routing.select(select).await.unwrap().into_inner().worker, "b");
+    let all = routing.get_loads(proto::GetLoadsRequest::default()).await.unwrap().into_inner().workers;
+    let order: Vec<_> = all.iter().map(|w| (w.model.as_str(), w.routing_group.as_str(), w.worker.as_str())).collect();
+    assert_eq!(order, [("other", "", "z"), (MODEL, "", "b"), (MODEL, "", "c"), (MODEL, "blue", "a")]);
+    let (z, b, c) = (&all[0], &all[1], &all[2]);
+    assert_eq!((z.fresh, z.age_ms, z.source.as_str(), z.ranks.len(), z.counters.len()), (false, None, "", 0, 0));
+    assert_eq!((b.fresh, b.source.as_str(), &b.ranks[..]), (true, "pushed", &[load(0, 5, 40)][..]));
+    assert_eq!((b.overloaded, b.in_flight, b.unrecorded_tokens), (true, 1, 77));
+    assert_eq!(counted(&b.counters, "pushed"), 2);
+    // The latest valid record is shown, and that it is not believed.
+    assert_eq!((c.fresh, c.age_ms.is_some(), &c.ranks[..]), (false, true, &[load(0, 1, 0)][..]));
+    assert_eq!((c.in_flight, c.overloaded, counted(&c.counters, "waiting")), (0, false, 1));
+
+    let one = |model: &str| proto::GetLoadsRequest { model: model.into() };
+    assert_eq!(routing.get_loads(one("other")).await.unwrap().into_inner().workers, [z.clone()]);
+    assert_eq!(routing.get_loads(one("none")).await.unwrap_err().code(), tonic::Code::NotFound);
+    running.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_load_beside_a_batch_is_taken_and_never_hurts_the_events() {
     let running = run(small()).await;
     let mut clients = clients(&running).await;

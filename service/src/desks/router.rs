@@ -6,7 +6,7 @@ use super::registry::Registry;
 use super::selection::{Buffers, Selection};
 use crate::fleet::Fleet;
 use crate::lookup::{LookupEngine, LookupError, LookupTimes};
-use crate::routing::{DeskCounters, Ending, Input, LoadReport, Output, RoutingSettings};
+use crate::routing::{DeskCounters, Ending, Input, LoadReport, Output, RoutingSettings, WorkerState};
 use arc_swap::ArcSwap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -156,6 +156,17 @@ impl Router {
         if let Err(error) = told {
             tracing::debug!(%worker, %error, "a load has no desk");
         }
+    }
+
+    /// What the desk of a model and group knows of each of its workers; nothing where nobody asked for the group yet. Allocates.
+    pub fn states(&self, model: &str, group: &str) -> Vec<WorkerState> {
+        let Some(cell) = self.desks.find(model, group) else { return Vec::new() };
+        self.at(&cell, |state, now| state.desk.states(now))
+    }
+
+    /// The fleet whose workers are chosen from.
+    pub fn fleet(&self) -> &Arc<Fleet> {
+        &self.fleet
     }
 
     /// The sums over all desks. Allocates; locks one desk after the other.

@@ -5,7 +5,7 @@ use super::error::ServiceError;
 use super::limits::GrpcLimits;
 use super::proto::apply_ack::Status as AckStatus;
 use super::proto::event_service_server::EventService;
-use super::{answers, copies, proto, questions, relayed};
+use super::{answers, copies, loads, proto, questions, relayed};
 use crate::fleet::{Fleet, FleetError, FleetView, PushVerdict};
 use crate::lanes::LaneError;
 use crate::loads::Loads;
@@ -31,12 +31,12 @@ impl EventApi {
     }
 
     /// Takes the load that came beside a batch. Whatever is wrong with it is counted, and no matter of the batch.
-    fn take_loads(&self, view: &FleetView, worker: &str, loads: Vec<proto::RankLoad>) {
-        if loads.is_empty() || loads.len() > self.fleet.limits().ranks_per_worker_max {
+    fn take_loads(&self, view: &FleetView, worker: &str, records: Vec<proto::RankLoad>) {
+        if records.is_empty() || records.len() > self.fleet.limits().ranks_per_worker_max {
             return;
         }
         if let Ok(worker) = view.worker(worker) {
-            let _ = self.loads.take(worker, questions::rank_loads(loads), None);
+            let _ = self.loads.take(worker, loads::from_proto(records), None);
         }
     }
 
@@ -59,17 +59,17 @@ impl EventApi {
             ack.set_status(AckStatus::Fenced);
             return Ok(ack);
         }
-        let loads = std::mem::take(&mut batch.loads);
+        let records = std::mem::take(&mut batch.loads);
         let pushed = questions::push_batch(rank, batch, &self.limits)?;
         match self.fleet.push(rank, pushed).await {
             None => {
-                self.take_loads(&view, &ack.worker, loads);
+                self.take_loads(&view, &ack.worker, records);
                 ack.set_status(AckStatus::OtherSource);
             }
             Some(Ok(outcome)) => {
                 // A batch that is sent again carries the load of when it was sent first.
                 if outcome.verdict != PushVerdict::Duplicate {
-                    self.take_loads(&view, &ack.worker, loads);
+                    self.take_loads(&view, &ack.worker, records);
                 }
                 return Ok(answers::applied_ack(ack, &outcome));
             }

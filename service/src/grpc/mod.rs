@@ -11,6 +11,7 @@ mod facts;
 mod index;
 mod leases;
 mod limits;
+mod loads;
 mod peers;
 mod placements;
 pub mod proto;

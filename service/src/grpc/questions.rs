@@ -7,7 +7,6 @@ use crate::fleet::{MetricsSource, PushBatch, PushHeader, RankEntry, Registration
 use crate::ingest::{Engine, HashChoice, RankEndpoint, SnapshotDialectError, Trust, WorkerSpec};
 use crate::lookup::{ItemText, NamespaceText, Prompt, Question, RankChoice, TierSet};
 use crate::ops::Op;
-use crate::routing::RankLoad;
 use crate::wire::ContentHasher;
 use kvatlas_index::{ContentHash, EngineHash, Residency, StoreKind, Tier};
 
@@ -209,25 +208,6 @@ fn store_contents(
     let mut contents = Vec::with_capacity(blocks);
     namespace.hash(ContentHasher::new(rank.mode, block_size), ids, at_root, &mut contents);
     Ok(contents)
-}
-
-/// A worker's load records.
-pub(super) fn rank_loads(loads: Vec<proto::RankLoad>) -> Vec<RankLoad> {
-    let load = |load: proto::RankLoad| RankLoad {
-        rank: load.rank,
-        running: load.running,
-        waiting: load.waiting,
-        waiting_uncached_tokens: load.waiting_uncached_tokens,
-        prefill_remaining_tokens: load.prefill_remaining_tokens,
-        used_tokens: load.used_tokens,
-        max_total_tokens: load.max_total_tokens,
-        token_usage: load.token_usage,
-        utilization: load.utilization,
-        gen_throughput: load.gen_throughput,
-        cache_hit_rate: load.cache_hit_rate,
-        max_running: load.max_running,
-    };
-    loads.into_iter().map(load).collect()
 }
 
 /// A worker to register.

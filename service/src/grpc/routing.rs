@@ -4,7 +4,7 @@ use super::admission::Admission;
 use super::error::ServiceError;
 use super::limits::GrpcLimits;
 use super::proto::routing_service_server::RoutingService;
-use super::{placements, proto};
+use super::{loads, placements, proto};
 use crate::desks::Router;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -135,8 +135,12 @@ impl RoutingService for RoutingApi {
         Ok(Response::new(self.completed(&request.into_inner())?))
     }
 
-    async fn get_loads(&self, _: Request<proto::GetLoadsRequest>) -> Result<Response<proto::GetLoadsResponse>, Status> {
-        Err(Status::unimplemented("loads are not told yet"))
+    async fn get_loads(
+        &self,
+        request: Request<proto::GetLoadsRequest>,
+    ) -> Result<Response<proto::GetLoadsResponse>, Status> {
+        self.admission.open()?;
+        Ok(Response::new(loads::loads(&self.router, &request.into_inner().model)?))
     }
 
     type BookingsStream = ReceiverStream<Result<proto::BookingsBatch, Status>>;

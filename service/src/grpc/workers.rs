@@ -5,7 +5,7 @@ use super::error::ServiceError;
 use super::limits::GrpcLimits;
 use super::proto::watch_event::Event;
 use super::proto::worker_service_server::WorkerService;
-use super::{answers, proto, questions};
+use super::{answers, loads, proto, questions};
 use crate::fleet::{Fleet, FleetEvent};
 use crate::ingest::now_ms;
 use crate::loads::{Loads, Refused};
@@ -39,7 +39,7 @@ impl WorkerApi {
         if report.ranks.len() > self.fleet.limits().ranks_per_worker_max {
             return Err(Refused::TooManyRanks);
         }
-        self.loads.take(worker, questions::rank_loads(report.ranks), None)
+        self.loads.take(worker, loads::from_proto(report.ranks), None)
     }
 
     async fn serve_watch(self, model: String, mut changes: broadcast::Receiver<FleetEvent>, out: WatchSender) {

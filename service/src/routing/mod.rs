@@ -47,7 +47,7 @@ pub use candidates::{Gates, Nobody, candidates};
 pub use columns::{Columns, Slot, Status};
 pub use desk::{
     Ask, Booking, CachedTokens, DIFFERENCE_BOUNDS, Decision, Desk, DeskCounters, Ending, Input, NO_RANK, Outcome,
-    Output, Refusal, ReleasedBy,
+    Output, Refusal, ReleasedBy, WorkerState,
 };
 pub use exchange::{
     Behind, BookingChange, Dispatch, ForeignBookings, ForeignCounters, ForeignNews, Listener, OwnBookings, Piece,

@@ -46,7 +46,7 @@ impl Warmup {
     ) -> Option<Pick> {
         let settings = &view.settings.warmup;
         self.decided = None;
-        self.find_warming(view);
+        find_warming(view, &mut self.warming);
         if self.warming.is_empty() {
             return None;
         }
@@ -77,19 +77,6 @@ impl Warmup {
         }
     }
 
-    /// Lists the warming candidates; nobody where everybody is warming, since there is no level then.
-    fn find_warming(&mut self, view: &View<'_>) {
-        self.warming.clear();
-        let settings = &view.settings.warmup;
-        if !settings.enabled {
-            return;
-        }
-        let fleet = Fleet { view, old_from: view.now.checked_sub(settings.duration), enough: settings.blocks };
-        let Some(thin) = fleet.thin_below(settings.thin_ratio) else { return };
-        let warming = view.candidates.iter().copied().filter(|slot| fleet.is_new(*slot) || fleet.blocks(*slot) < thin);
-        self.warming.extend(warming);
-    }
-
     fn fill(&mut self, settings: &WarmupSettings, is_hit: bool) {
         let most = f64::from(settings.hits_in_flight);
         self.allowed = (self.allowed + settings.hit_share).min(most);
@@ -108,6 +95,18 @@ impl Warmup {
         self.warming.retain(|slot| of(*slot) < settings.hits_in_flight as usize);
         (!self.warming.is_empty()).then_some(Branch::WarmupDiverted)
     }
+}
+
+/// Lists the warming candidates; nobody where everybody is warming, since there is no level then.
+pub(super) fn find_warming(view: &View<'_>, warming: &mut Vec<Slot>) {
+    warming.clear();
+    let settings = &view.settings.warmup;
+    if !settings.enabled {
+        return;
+    }
+    let fleet = Fleet { view, old_from: view.now.checked_sub(settings.duration), enough: settings.blocks };
+    let Some(thin) = fleet.thin_below(settings.thin_ratio) else { return };
+    warming.extend(view.candidates.iter().copied().filter(|slot| fleet.is_new(*slot) || fleet.blocks(*slot) < thin));
 }
 
 fn admit_miss(settings: &WarmupSettings, rng: &mut dyn Rng) -> Option<Branch> {

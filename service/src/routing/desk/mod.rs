@@ -11,6 +11,7 @@ mod counters;
 mod foreign;
 mod policies;
 mod select;
+mod states;
 mod words;
 mod workers;
 
@@ -21,6 +22,7 @@ mod tests;
 
 pub use bookings::Booking;
 pub use counters::{CachedTokens, DIFFERENCE_BOUNDS, DeskCounters};
+pub use states::WorkerState;
 pub use words::{Ask, Decision, Ending, Input, NO_RANK, Outcome, Output, Refusal, ReleasedBy};
 
 use super::columns::{Columns, Slot, Status};
