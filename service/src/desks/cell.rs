@@ -1,7 +1,7 @@
 //! One desk and what it was told of the fleet: always the group as the fleet has it when somebody asks.
 
 use super::levels::{Seat, Seats};
-use crate::fleet::{Group, RankEntry};
+use crate::fleet::{Group, RankEntry, VetoCell};
 use crate::ingest::Trust;
 use crate::routing::{Desk, Input, Output, Slot};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -159,6 +159,13 @@ impl DeskState {
         let ranks = &self.group.as_ref()?.ranks;
         let at = ranks.binary_search_by(|r| (&*r.worker, r.rank).cmp(&(worker, rank))).ok()?;
         Some(&ranks[at])
+    }
+
+    /// What watches whether a worker of the group does anything.
+    pub fn veto(&self, worker: &str) -> Option<&Arc<VetoCell>> {
+        let ranks = &self.group.as_ref()?.ranks;
+        let at = ranks.partition_point(|rank| &*rank.worker < worker);
+        ranks.get(at).filter(|rank| &*rank.worker == worker).map(|rank| &rank.veto)
     }
 
     /// The slot of a worker of the group, and whether it has this rank.

@@ -6,7 +6,7 @@ use super::registry::Registry;
 use super::selection::{Buffers, Selection};
 use crate::fleet::Fleet;
 use crate::lookup::{LookupEngine, LookupError, LookupTimes};
-use crate::routing::{DeskCounters, Ending, Input, LoadReport, Output, RoutingSettings, WorkerState};
+use crate::routing::{DeskCounters, Ending, Input, LoadReport, Output, ReleasedBy, RoutingSettings, WorkerState};
 use arc_swap::ArcSwap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -226,11 +226,29 @@ impl Router {
 
     /// Does what the desk has for others.
     fn carry_out(&self, state: &mut DeskState) {
-        for output in state.outputs.drain(..) {
-            if let Output::Released { .. } = output {
-                self.open.fetch_sub(1, Ordering::Relaxed);
+        let mut outputs = std::mem::take(&mut state.outputs);
+        for output in outputs.drain(..) {
+            match output {
+                Output::Released { worker, by, prefill_left, .. } => {
+                    self.open.fetch_sub(1, Ordering::Relaxed);
+                    // What a worker that left was given is not the business of one that came under its name.
+                    let veto = state.veto(&worker).filter(|_| by != ReleasedBy::WorkerGone);
+                    if let (Some(veto), Some(left)) = (veto, prefill_left) {
+                        veto.finished(left);
+                    }
+                }
+                Output::Progress { worker, prefill_done } => {
+                    if let Some(veto) = state.veto(&worker) {
+                        veto.progress(prefill_done);
+                    }
+                }
+                Output::LoadRefused { worker, field } => {
+                    tracing::debug!(%worker, field = field.name(), "a malformed load: nothing is known of the worker's");
+                }
             }
         }
+        // Its room is used again.
+        state.outputs = outputs;
     }
 
     /// Wakes the feed if it would come too late.

@@ -72,6 +72,7 @@ impl Selection<'_> {
             only,
             only_ranks,
             deepest_ranks: &depths.ranks,
+            events: has_events,
             book,
             others_open: others_open.saturating_sub(state.desk.open()),
             max_output_tokens: order.max_output_tokens,
@@ -81,6 +82,11 @@ impl Selection<'_> {
             router.open.fetch_sub(1, Ordering::Relaxed);
         }
         let decision = decision?;
+        if let Some(prefill) = decision.watched_prefill
+            && let Some(rank) = state.rank(&decision.worker, decision.rank)
+        {
+            rank.veto.dispatched(prefill);
+        }
         let mut selected = self.selected(state, desk, &decision, has_events);
         selected.candidates_unknown = candidates_unknown;
         if let Some(before) = before {

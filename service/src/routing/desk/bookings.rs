@@ -31,6 +31,8 @@ pub struct Booking {
     pub prefill: Duration,
     /// Whether its first token came.
     pub begun: bool,
+    /// Whether its worker counts as wedged where nothing comes of it: its caller is one who tells of first tokens.
+    pub watched: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -186,6 +188,7 @@ mod tests {
             predicted_tokens: None,
             prefill: Duration::ZERO,
             begun: false,
+            watched: false,
         });
         number
     }

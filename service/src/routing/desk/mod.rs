@@ -25,6 +25,7 @@ pub use counters::{CachedTokens, DIFFERENCE_BOUNDS, DeskCounters};
 pub use states::WorkerState;
 pub use words::{Ask, Decision, Ending, Input, NO_RANK, Outcome, Output, Refusal, ReleasedBy};
 
+use super::approximate::{Approximate, ApproximateFigures};
 use super::columns::{Columns, Slot, Status};
 use super::load::{LoadReport, WorkerLoad};
 use super::overlap::Overlap;
@@ -36,8 +37,8 @@ use super::warmup::Warmup;
 use bookings::Bookings;
 use foreign::ForeignBook;
 use policies::Policies;
-use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
 use std::time::Duration;
 use workers::Workers;
@@ -50,8 +51,12 @@ pub struct Desk {
     workers: Workers,
     policies: Policies,
     warmup: Warmup,
+    /// `None`: the system had no address space for it, and nothing is guessed.
+    approximate: Option<Approximate>,
     bookings: Bookings,
     foreign: ForeignBook,
+    /// Whether callers ever told of a first token. If not, their silence says nothing of the workers.
+    callers_speak: bool,
     /// Routers that send to these workers without telling, this one counted.
     routers: u32,
     counters: DeskCounters,
@@ -77,6 +82,8 @@ impl Desk {
 
     /// The same with another first booking, so that numbers of an earlier desk mean nothing here.
     pub fn numbered_from(first_booking: u64, settings: Arc<RoutingSettings>, block_size: u32, seed: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let approximate = Approximate::new(&settings.approximate, rng.random()).ok();
         Self {
             settings,
             block_size: block_size.max(1),
@@ -84,11 +91,13 @@ impl Desk {
             workers: Workers::default(),
             policies: Policies::new(),
             warmup: Warmup::default(),
+            approximate,
             bookings: Bookings::new(first_booking),
             foreign: ForeignBook::default(),
+            callers_speak: false,
             routers: 1,
             counters: DeskCounters::default(),
-            rng: StdRng::seed_from_u64(seed),
+            rng,
             candidates: Vec::new(),
             no_overlap: Overlap::default(),
         }
@@ -97,6 +106,12 @@ impl Desk {
     /// Takes other settings from now on. What is derived from loads is derived again; bookings stay.
     pub fn configure(&mut self, settings: Arc<RoutingSettings>) {
         self.settings = settings;
+        if let Some(approximate) = &mut self.approximate
+            && approximate.configure(&self.settings.approximate).is_err()
+        {
+            // No room for the new bound: nothing is guessed from now on.
+            self.approximate = None;
+        }
         for at in 0..self.columns.len() {
             let load = self.columns.load[at];
             self.columns.queued[at] = self.settings.load.queued_tokens(&load);
@@ -174,10 +189,16 @@ impl Desk {
         &self.settings
     }
 
+    /// What is remembered of routed prompts; `None`: there was no address space for it.
+    pub fn remembered(&self) -> Option<ApproximateFigures> {
+        self.approximate.as_ref().map(Approximate::figures)
+    }
+
     /// When [`Input::Tick`] is due; `None` while nothing waits for time to pass.
     pub fn next_tick(&self) -> Option<Duration> {
-        let oldest = self.bookings.oldest()?;
-        Some(oldest.touched_at.saturating_add(self.settings.bookings.ttl))
+        let oldest = self.bookings.oldest().map(|b| b.touched_at.saturating_add(self.settings.bookings.ttl));
+        let remembered = self.approximate.as_ref().and_then(Approximate::next_expiry);
+        [oldest, remembered].into_iter().flatten().min()
     }
 
     fn add(&mut self, now: Duration, worker: Arc<str>, ranks: Arc<[u32]>, generation: u64, out: &mut Vec<Output>) {
@@ -237,8 +258,9 @@ impl Desk {
             return;
         };
         let first = !std::mem::replace(&mut booking.begun, true);
-        let (slot, prefill) = (booking.slot, booking.prefill);
-        let prefill_done = if first { prefill } else { Duration::ZERO };
+        let slot = booking.slot;
+        let prefill_done = if first && booking.watched { booking.prefill } else { Duration::ZERO };
+        self.callers_speak = true;
         out.push(Output::Progress { worker: self.workers.name(slot), prefill_done });
         if first {
             self.tell(now, News::FirstToken { booking: number, slot });
@@ -258,8 +280,15 @@ impl Desk {
             self.counters.compare(predicted, actual, self.block_size);
         }
         let clean = ending.is_some_and(|ending| ending.is_proof(&booking, self.block_size));
-        let prefill_left = if booking.begun { Duration::ZERO } else { booking.prefill };
-        out.push(Output::Released { worker: self.workers.name(slot), booking: number, by, prefill_left });
+        let worker = self.workers.name(slot);
+        let mut prefill_left = if booking.begun { Duration::ZERO } else { booking.prefill };
+        if booking.watched && ending.is_some_and(|ending| ending.outcome == Outcome::Ok) {
+            // A whole answer shows that the worker was at work on it.
+            let prefill_done = std::mem::take(&mut prefill_left);
+            out.push(Output::Progress { worker: worker.clone(), prefill_done });
+        }
+        let prefill_left = booking.watched.then_some(prefill_left);
+        out.push(Output::Released { worker, booking: number, by, prefill_left });
         self.tell(now, News::Ended { booking: number, slot, clean });
     }
 
@@ -268,10 +297,21 @@ impl Desk {
         while let Some(oldest) = self.bookings.oldest().filter(|b| b.touched_at.saturating_add(ttl) <= now) {
             self.release(now, oldest.number, ReleasedBy::Ttl, None, out);
         }
+        if let Some(approximate) = &mut self.approximate {
+            // What is left over goes with the next tick, which is due at once.
+            approximate.tidy(now);
+        }
     }
 
-    /// Tells every policy, and the warm-up slice.
+    /// Tells every policy, the warm-up slice, and whoever remembers prompts.
     fn tell(&mut self, now: Duration, news: News<'_>) {
+        match (&mut self.approximate, news) {
+            (Some(approximate), News::Dispatched { request, slot, .. }) => {
+                approximate.record(now, slot, request.contents);
+            }
+            (Some(approximate), News::Emptied { slot, .. }) => approximate.forget(slot),
+            _ => {}
+        }
         self.no_overlap.reset(self.columns.len());
         let view = View {
             now,

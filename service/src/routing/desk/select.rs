@@ -23,6 +23,9 @@ impl Desk {
         trace: &mut Trace,
     ) -> Result<Decision, Refusal> {
         overlap.blocks.resize(self.columns.len(), 0);
+        if let Some(approximate) = &mut self.approximate {
+            approximate.complete(now, ask.events, ask.request.contents, overlap);
+        }
         let request = Request { booking: self.bookings.next_number(), ..ask.request };
         let chosen = self.choose(now, ask, &request, overlap, trace);
         let chosen = chosen.inspect_err(|refusal| self.counters.refused_for(*refusal))?;
@@ -82,6 +85,7 @@ impl Desk {
             predicted_tokens,
             prefill: self.prefill(tokens.saturating_sub(predicted_tokens.unwrap_or(0))),
             begun: false,
+            watched: self.callers_speak,
         };
         let open = self.bookings.len().saturating_add(ask.others_open);
         let book_full = ask.book && open >= self.settings.bookings.bookings_max;
@@ -101,7 +105,7 @@ impl Desk {
             predicted_tokens,
             approximate: overlap.approximate,
             predicted: overlap.predicted && matched_blocks > overlap.confirmed(slot),
-            prefill: booking.prefill,
+            watched_prefill: (books && booking.watched).then_some(booking.prefill),
             policy,
             gates,
         }

@@ -187,19 +187,13 @@ fn what_was_predicted_is_compared_with_what_the_engine_found() {
     let mut overlap = Overlap { blocks: vec![6], ..Overlap::default() };
     let decision = desk.select(ms(0), &ask(&contents), &mut overlap, &mut Trace::off()).unwrap();
     assert_eq!((decision.matched_blocks, decision.predicted_tokens), (6, Some(96)));
-    // 32 tokens are left to compute, at 8000 a second.
-    assert_eq!(decision.prefill, ms(4));
-    let out = step(&mut desk, ms(1), Input::FirstToken { booking: decision.booking });
-    assert_eq!(out, [Output::Progress { worker: "a".into(), prefill_done: ms(4) }]);
-    let out = step(&mut desk, ms(2), Input::FirstToken { booking: decision.booking });
-    assert_eq!(out, [Output::Progress { worker: "a".into(), prefill_done: ms(0) }], "shown before");
     step(&mut desk, ms(3), completed(decision.booking, Some(64)));
     let cached = desk.counters().cached;
     assert_eq!((cached.predicted, cached.actual, cached.missing, cached.differences[2]), (96, 64, 32, 1));
     // Nothing is known of a prompt: nothing was predicted.
     let nothing = Ask { request: Request { tokens: None, ..ask(&[]).request }, ..ask(&[]) };
     let decision = select(&mut desk, ms(4), &nothing).unwrap();
-    assert_eq!((decision.predicted_tokens, decision.prefill), (None, ms(128)));
+    assert_eq!(decision.predicted_tokens, None);
     step(&mut desk, ms(5), completed(decision.booking, Some(64)));
     assert_eq!(desk.counters().cached.requests(), 1);
 }
@@ -250,4 +244,36 @@ fn misses_warm_a_new_worker_where_the_policy_prefers_holders() {
         assert_eq!(decision.pick.branch, branch);
         assert!(branch != Branch::Warmup || &*decision.worker == "new");
     }
+}
+
+#[test]
+fn a_worker_is_watched_only_for_callers_who_tell_of_first_tokens() {
+    let mut desk = desk(RoutingSettings::default(), &["a"]);
+    let contents: Vec<_> = (1..=8).map(ContentHash).collect();
+    let held = || Overlap { blocks: vec![6], ..Overlap::default() };
+    let first = desk.select(ms(0), &ask(&contents), &mut held(), &mut Trace::off()).unwrap();
+    assert_eq!(first.watched_prefill, None, "nobody told of a first token yet");
+    let out = step(&mut desk, ms(1), Input::FirstToken { booking: first.booking });
+    assert_eq!(out, [Output::Progress { worker: "a".into(), prefill_done: ms(0) }]);
+    let out = step(&mut desk, ms(2), completed(first.booking, None));
+    assert!(matches!(&out[..], [Output::Released { prefill_left: None, .. }]), "{out:?}");
+    // 32 tokens are left to compute, at 8000 a second; what was just sent is no part of what events say of the second.
+    let other: Vec<_> = (11..=18).map(ContentHash).collect();
+    let mut ask_watched = || desk.select(ms(3), &ask(&other), &mut held(), &mut Trace::off()).unwrap();
+    let (second, third) = (ask_watched(), ask_watched());
+    assert_eq!(second.watched_prefill, Some(ms(4)));
+    let told = |prefill_done| Output::Progress { worker: "a".into(), prefill_done };
+    assert_eq!(step(&mut desk, ms(4), Input::FirstToken { booking: second.booking }), [told(ms(4))]);
+    assert_eq!(step(&mut desk, ms(5), Input::FirstToken { booking: second.booking }), [told(ms(0))], "shown before");
+    // The third was credited with the whole of what was sent just before.
+    assert_eq!((third.matched_blocks, third.predicted, third.watched_prefill), (8, true, Some(ms(0))));
+    let out = step(&mut desk, ms(6), completed(second.booking, None));
+    assert!(
+        matches!(&out[..], [Output::Progress { .. }, Output::Released { prefill_left: Some(left), .. }] if left.is_zero())
+    );
+    let out = step(&mut desk, ms(6), Input::Abandoned { booking: third.booking });
+    assert!(
+        matches!(&out[..], [Output::Released { prefill_left: Some(_), .. }]),
+        "a stream's end shows nothing: {out:?}"
+    );
 }

@@ -160,8 +160,8 @@ pub enum Output {
         booking: u64,
         /// By what.
         by: ReleasedBy,
-        /// The predicted prefill of it that was never seen done.
-        prefill_left: Duration,
+        /// The predicted prefill of it that was never seen done; `None`: it was not watched.
+        prefill_left: Option<Duration>,
     },
 }
 
@@ -207,6 +207,8 @@ pub struct Ask<'a> {
     pub only_ranks: &'a [(Slot, u32)],
     /// By slot, the rank that holds most of the prompt; [`NO_RANK`], or nothing at all, where none does.
     pub deepest_ranks: &'a [u32],
+    /// Whether the index holds anything of the model: if not, what was routed before is all that can be said of a prompt.
+    pub events: bool,
     /// Whether to book.
     pub book: bool,
     /// Open bookings of other desks that count against the same limit.
@@ -224,6 +226,7 @@ impl<'a> Ask<'a> {
             only: None,
             only_ranks: &[],
             deepest_ranks: &[],
+            events: true,
             book: true,
             others_open: 0,
             max_output_tokens: None,
@@ -257,8 +260,8 @@ pub struct Decision {
     pub approximate: bool,
     /// Whether part of the credit is for requests just dispatched, whose events have not come.
     pub predicted: bool,
-    /// The prefill that it is expected to take.
-    pub prefill: Duration,
+    /// The prefill that it is expected to take, for whoever watches whether its worker does anything; `None`: it is not watched.
+    pub watched_prefill: Option<Duration>,
     /// The policy that decided.
     pub policy: PolicyName,
     /// What narrowed the candidates.
