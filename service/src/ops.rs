@@ -52,6 +52,14 @@ pub enum Op {
 }
 
 impl Op {
+    /// Whether it may put blocks elsewhere than on the device.
+    pub fn is_beyond_device(&self) -> bool {
+        match self {
+            Op::Store { tier, .. } | Op::Adopt { tier, .. } | Op::SetCopies { tier, .. } => *tier != Tier::Device,
+            Op::Remove { .. } | Op::Clear { .. } => false,
+        }
+    }
+
     /// Applies the operation to a rank and adds up what it did. Runs on the lane's thread. An error is the lane's own; what it
     /// means for the rank is the caller's to decide.
     pub fn apply(&self, lane: &mut Lane, rank: RankSlot, applied: &mut Applied) -> Result<(), IndexError> {

@@ -8,6 +8,8 @@ use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use kvatlas_service::routing::{ExpectedTtftSettings, PolicyName, RoutingSettings, Timing};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use serde::Serialize;
 use std::error::Error;
 use std::io::{self, Write};
@@ -100,7 +102,7 @@ impl DecideArguments {
             seed: 1,
         };
         let inside = Inside::new(&spec, RoutingSettings { expected_ttft, ..RoutingSettings::default() })?;
-        inside.tell_loads(0);
+        inside.tell_loads(&mut StdRng::seed_from_u64(0));
         let cores = core_affinity::get_core_ids().unwrap_or_default();
         let cores = match cores[..] {
             [first, second, ..] if !self.no_pin => Some((first.id, second.id)),

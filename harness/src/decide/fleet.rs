@@ -11,8 +11,8 @@ use kvatlas_service::lookup::{LookupEngine, LookupLimits};
 use kvatlas_service::ops::Op;
 use kvatlas_service::relay::RelayLimits;
 use kvatlas_service::routing::{LoadReport, LoadSource, RankLoad, RoutingSettings};
+use rand::RngExt;
 use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,20 +57,27 @@ impl Inside {
         Ok(Self { router, prompts, memberships, workers: spec.workers, _runtime: runtime })
     }
 
-    /// A load of every worker, as an engine that is busy but not full would tell it.
-    pub fn tell_loads(&self, seed: u64) {
-        let mut random = StdRng::seed_from_u64(seed);
-        for worker in 0..self.workers {
-            let rank = RankLoad {
-                running: random.random_range(1..32),
-                waiting: random.random_range(0..4),
-                token_usage: random.random_range(0.2..0.7),
-                gen_throughput: random.random_range(500.0..2000.0),
-                ..RankLoad::default()
-            };
-            let (source, fresh_for) = (LoadSource::Pushed, Duration::from_secs(15));
-            self.router.load(&name(worker), LoadReport { rank_count: 1, ranks: vec![rank], source, fresh_for });
-        }
+    /// Workers.
+    pub fn workers(&self) -> u32 {
+        self.workers
+    }
+
+    /// A load of one worker, as an engine that is busy but not full would tell it.
+    pub fn tell_load(&self, worker: u32, random: &mut StdRng) {
+        let rank = RankLoad {
+            running: random.random_range(1..32),
+            waiting: random.random_range(0..4),
+            token_usage: random.random_range(0.2..0.7),
+            gen_throughput: random.random_range(500.0..2000.0),
+            ..RankLoad::default()
+        };
+        let (source, fresh_for) = (LoadSource::Pushed, Duration::from_secs(15));
+        self.router.load(&name(worker), LoadReport { rank_count: 1, ranks: vec![rank], source, fresh_for });
+    }
+
+    /// One of every worker.
+    pub fn tell_loads(&self, random: &mut StdRng) {
+        (0..self.workers).for_each(|worker| self.tell_load(worker, random));
     }
 }
 

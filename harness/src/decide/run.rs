@@ -7,6 +7,8 @@ use core_affinity::CoreId;
 use kvatlas_service::desks::Order;
 use kvatlas_service::lookup::{NamespaceText, Prompt};
 use kvatlas_service::routing::{Ending, Outcome, PolicyName};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use rtrb::RingBuffer;
 use serde::Serialize;
 use std::time::Duration;
@@ -102,10 +104,12 @@ pub fn trial(inside: &Inside, orders: &[Order], spec: &TrialSpec) -> TrialFigure
         });
         pin(spec.cores.map(|cores| cores.0));
         let (mut overflow, mut latest, mut gaps) = (0, 0, Gaps::default());
-        let loads_every = (spec.rate as usize).max(1);
+        // Every worker tells its load once a second, one after the other.
+        let (workers, mut random) = (u64::from(inside.workers()), StdRng::seed_from_u64(spec.rate));
+        let told_by = |number: usize| number as u64 * workers / spec.rate;
         for number in 0..total {
-            if number % loads_every == 0 {
-                inside.tell_loads(number as u64);
+            for load in told_by(number)..told_by(number + 1) {
+                inside.tell_load((load % workers) as u32, &mut random);
             }
             let now = clock.wait_until(due(number), &mut gaps);
             latest = latest.max(now - due(number).min(now));

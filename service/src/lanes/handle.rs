@@ -39,6 +39,9 @@ pub struct LaneCounters {
     pub fenced: AtomicU64,
     /// Operations that met a memory limit.
     pub limit_reached: AtomicU64,
+    /// Batches that put blocks elsewhere than on the device: while there are none, the device is all that anybody holds. Counted
+    /// before they are applied, so that whoever sees such a block sees this.
+    pub beyond_device: AtomicU64,
 }
 
 impl LaneCounters {

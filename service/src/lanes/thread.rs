@@ -131,6 +131,10 @@ impl LaneThread {
             }
             Command::Apply { slot, generation, batch, reply } => {
                 let later = (self.ahead > 0).then_some(|n| operation(waiting, n));
+                if batch.ops.iter().any(Op::is_beyond_device) {
+                    // The index publishes what is applied after this with a Release of its own.
+                    self.counters.beyond_device.fetch_add(1, Ordering::Relaxed);
+                }
                 let applied = self.check(slot, generation).map(|()| apply(&mut self.lane, slot, &batch, later));
                 if let Ok(applied) = &applied {
                     self.counters.batches.fetch_add(1, Ordering::Relaxed);

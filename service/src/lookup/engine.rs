@@ -4,6 +4,7 @@ use super::answer::{Answer, Row};
 use super::items::ItemLimits;
 use super::question::{LookupError, NamespaceText, Prompt, Question, RankChoice};
 use crate::fleet::{Brief, Fleet, FleetView, Group, RankEntry};
+use crate::lanes::LaneHandle;
 use crate::wire::ContentHasher;
 use kvatlas_index::{ContentHash, HolderDepth, Index, Levels, LookupOptions, Outcome, RankFilter, Reader};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -130,6 +131,10 @@ impl LookupEngine {
         let result = use_it(&mut scratch);
         self.pool.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
         result
+    }
+
+    pub(super) fn lanes(&self) -> &[LaneHandle] {
+        self.fleet.lanes()
     }
 
     pub(super) fn view(&self) -> Arc<FleetView> {

@@ -3,6 +3,7 @@
 use super::engine::{LookupEngine, hash_prompt};
 use super::question::{LookupError, Prompt};
 use crate::fleet::Group;
+use crate::lanes::{LaneCounters, LaneHandle};
 use kvatlas_index::{ContentHash, Levels, LookupOptions, Outcome, Residency};
 use std::time::{Duration, Instant};
 
@@ -41,7 +42,7 @@ impl LookupEngine {
                 hash_prompt(group, prompt, &mut scratch.contents);
             }
             let hashed = Instant::now();
-            let options = LookupOptions { filter: None, residency: Residency::Cumulative };
+            let options = LookupOptions { filter: None, residency: self.residency() };
             let outcome = scratch.reader.lookup_levels(&scratch.contents, &options, &mut scratch.levels);
             use_it(PromptLevels {
                 contents: &scratch.contents,
@@ -51,5 +52,12 @@ impl LookupEngine {
                 looked_up_in: hashed.elapsed(),
             })
         }))
+    }
+
+    /// Each tier with all nearer ones. While nobody holds anything but on the device, the two ways of counting are one, and the one that
+    /// looks at each tier by itself sorts nothing.
+    fn residency(&self) -> Residency {
+        let beyond = |lane: &LaneHandle| LaneCounters::read(&lane.counters().beyond_device) > 0;
+        if self.lanes().iter().any(beyond) { Residency::Cumulative } else { Residency::PerTier }
     }
 }
