@@ -171,7 +171,7 @@ async fn what_is_known_of_every_worker_is_told() {
     assert_eq!((c.in_flight, c.overloaded, counted(&c.counters, "waiting")), (0, false, 1));
 
     let one = |model: &str| proto::GetLoadsRequest { model: model.into() };
-    assert_eq!(routing.get_loads(one("other")).await.unwrap().into_inner().workers, [z.clone()]);
+    assert_eq!(routing.get_loads(one("other")).await.unwrap().into_inner().workers, std::slice::from_ref(z));
     assert_eq!(routing.get_loads(one("none")).await.unwrap_err().code(), tonic::Code::NotFound);
     running.shutdown().await;
 }
