@@ -30,6 +30,8 @@ pub(super) struct DeskState {
     pub has_events: bool,
     /// Whether the index held anything of the group when it was looked at last.
     pub has_blocks: bool,
+    /// Whether it has been told what other replicas have booked.
+    pub joined: bool,
     /// Whether the desk is out of use: whoever meets it asks for the group's desk again.
     pub closed: bool,
     /// What the last steps have for others.
@@ -44,6 +46,7 @@ impl DeskCell {
             seats: Seats::default(),
             has_events: false,
             has_blocks: false,
+            joined: false,
             closed: false,
             outputs: Vec::new(),
         };

@@ -104,6 +104,9 @@ impl Router {
         if let Err(error) = looked {
             tracing::warn!(%model, %group, %error, "no requests are routed to this group");
         }
+        if let Some(cell) = self.desks.find(model, group) {
+            self.join(&cell);
+        }
     }
 
     /// Brings a desk up to date. One whose group is gone goes, too, and with it what it remembers.
@@ -115,6 +118,8 @@ impl Router {
         });
         if is_gone {
             self.desks.close(cell);
+        } else {
+            self.join(cell);
         }
     }
 }

@@ -8,6 +8,7 @@
 //! Not here: protobuf; how a worker is chosen ([`crate::routing`]).
 
 mod cell;
+mod exchange;
 mod feed;
 mod levels;
 mod order;
@@ -16,6 +17,7 @@ mod registry;
 mod router;
 mod selection;
 
+pub use exchange::{BookingsListener, ForeignTotals};
 pub use order::{Evidence, Order, RouteError, Selected};
 pub use receipt::{CandidateReceipt, Receipt};
 pub use router::{BookingLimits, DeskTotals, Router};

@@ -1,6 +1,7 @@
 //! The way in: selections, and what becomes of them.
 
 use super::cell::{DeskCell, DeskState};
+use super::exchange::Exchange;
 use super::order::{Order, RouteError, Selected};
 use super::registry::Registry;
 use super::selection::{Buffers, Selection};
@@ -24,6 +25,8 @@ pub struct Router {
     pub(super) wakes_at: AtomicU64,
     /// Open bookings of all desks.
     pub(super) open: AtomicUsize,
+    /// With other replicas; `None`: there are none.
+    pub(super) exchange: Option<Exchange>,
     engine: Arc<LookupEngine>,
     settings: ArcSwap<RoutingSettings>,
     origin: Instant,
@@ -66,6 +69,7 @@ impl Router {
             desks: Registry::default(),
             wake: Notify::new(),
             wakes_at: AtomicU64::new(u64::MAX),
+            exchange: None,
             engine,
             settings: ArcSwap::from_pointee(settings),
             origin: Instant::now(),
@@ -130,6 +134,9 @@ impl Router {
     /// A sign of life of a request.
     pub fn progress(&self, reservation: u64) -> Result<(), RouteError> {
         let told = self.tell(reservation, |booking| Input::FirstToken { booking })?;
+        if let Some(exchange) = &self.exchange {
+            exchange.first_token(reservation);
+        }
         if told { Ok(()) } else { Err(RouteError::UnknownReservation { reservation }) }
     }
 
@@ -219,18 +226,21 @@ impl Router {
         let view = self.fleet.view();
         state.take_group(now, view.group(&cell.model, &cell.routing_group).ok());
         let result = act(&mut state, now);
-        self.carry_out(&mut state);
+        self.carry_out(cell.number, &mut state);
         self.wake_for(state.desk.next_tick());
         result
     }
 
     /// Does what the desk has for others.
-    fn carry_out(&self, state: &mut DeskState) {
+    fn carry_out(&self, desk: u32, state: &mut DeskState) {
         let mut outputs = std::mem::take(&mut state.outputs);
         for output in outputs.drain(..) {
             match output {
-                Output::Released { worker, by, prefill_left, .. } => {
+                Output::Released { worker, booking, by, prefill_left } => {
                     self.open.fetch_sub(1, Ordering::Relaxed);
+                    if let Some(exchange) = &self.exchange {
+                        exchange.ended(desk, booking);
+                    }
                     // What a worker that left was given is not the business of one that came under its name.
                     let veto = state.veto(&worker).filter(|_| by != ReleasedBy::WorkerGone);
                     if let (Some(veto), Some(left)) = (veto, prefill_left) {

@@ -9,7 +9,7 @@ use super::router::Router;
 use crate::fleet::{FleetView, Group};
 use crate::ingest::{Trust, now_ms};
 use crate::lookup::PromptLevels;
-use crate::routing::{Ask, Decision, PolicyVersion, Request, Slot, Trace};
+use crate::routing::{Ask, Decision, Dispatch, PolicyVersion, Request, Slot, Trace};
 use kvatlas_index::Tier;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
@@ -87,6 +87,7 @@ impl Selection<'_> {
         {
             rank.veto.dispatched(prefill);
         }
+        self.tell_peers(router, desk, now, &decision);
         let mut selected = self.selected(state, desk, &decision, has_events);
         selected.candidates_unknown = candidates_unknown;
         if let Some(before) = before {
@@ -103,6 +104,20 @@ impl Selection<'_> {
             }));
         }
         Ok(selected)
+    }
+
+    /// Tells other replicas of a booking.
+    fn tell_peers(&self, router: &Router, desk: u32, now: Duration, decision: &Decision) {
+        let Some(exchange) = router.exchange.as_ref().filter(|_| decision.booking != 0) else { return };
+        let dispatch = Dispatch {
+            model: self.order.model.as_str().into(),
+            routing_group: self.order.routing_group.as_str().into(),
+            worker: decision.worker.clone(),
+            tokens: self.tokens,
+            cached_tokens: decision.predicted_tokens.unwrap_or(0),
+            dispatched_at: now,
+        };
+        exchange.dispatched(desk, decision.booking, dispatch);
     }
 
     /// The named candidates as slots; returns how many of them are not there.

@@ -6,6 +6,7 @@ use crate::lanes::LaneError;
 use crate::lease::{Unavailable, WatchEnd};
 use crate::lookup::LookupError;
 use crate::relay::{End, SubscribeError};
+use crate::routing::Behind;
 use kvatlas_index::IndexError;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
@@ -91,6 +92,12 @@ pub enum ServiceError {
         /// The limit.
         limit: usize,
     },
+    /// No bookings are exchanged.
+    #[error("this replica has no peers (replicas.peers): it tells its bookings to nobody")]
+    NoPeers,
+    /// A listener to bookings is too far behind.
+    #[error("{0} (limit routing.bookings.history_max): begin again")]
+    BookingsBehind(#[from] Behind),
     /// A request was not routed.
     #[error(transparent)]
     Route(#[from] RouteError),
@@ -140,7 +147,8 @@ impl ServiceError {
             Self::Draining | Self::Lease(_) | Self::LeaseWatch(WatchEnd::Unavailable(_)) => Code::Unavailable,
             Self::LeaseFull { .. } | Self::LeaseWatch(WatchEnd::Full(_)) => Code::ResourceExhausted,
             Self::LeaseWatch(WatchEnd::Gone { .. }) => Code::OutOfRange,
-            Self::NotRepublished { .. } => Code::FailedPrecondition,
+            Self::NotRepublished { .. } | Self::NoPeers => Code::FailedPrecondition,
+            Self::BookingsBehind(_) => Code::DataLoss,
             Self::Lookup(error) => lookup_code(error),
             Self::Fleet(error) => fleet_code(error),
             Self::Route(error) => route_code(error),

@@ -4,6 +4,7 @@
 
 mod admission;
 mod answers;
+mod bookings;
 mod copies;
 pub mod error;
 mod events;
@@ -23,6 +24,7 @@ mod smg_events;
 mod workers;
 
 pub use admission::Admission;
+pub use bookings::follow_bookings;
 pub use events::EventApi;
 pub use facts::{ServiceFacts, Waiting, WaitingRank};
 pub use index::IndexApi;

@@ -4,13 +4,16 @@ use super::admission::Admission;
 use super::error::ServiceError;
 use super::limits::GrpcLimits;
 use super::proto::routing_service_server::RoutingService;
-use super::{loads, placements, proto};
+use super::{bookings, loads, placements, proto};
 use crate::desks::Router;
 use std::collections::HashSet;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
+
+/// Messages that wait for a replica that reads bookings; what comes meanwhile stays in the history.
+const BATCHES_READY_MAX: usize = 2;
 
 /// The service's implementation. Cheap to clone.
 #[derive(Clone)]
@@ -146,6 +149,10 @@ impl RoutingService for RoutingApi {
     type BookingsStream = ReceiverStream<Result<proto::BookingsBatch, Status>>;
 
     async fn bookings(&self, _: Request<proto::BookingsRequest>) -> Result<Response<Self::BookingsStream>, Status> {
-        Err(Status::unimplemented("bookings are not exchanged yet"))
+        self.admission.open()?;
+        let listener = self.router.listen().ok_or(ServiceError::NoPeers)?;
+        let (sender, batches) = mpsc::channel(BATCHES_READY_MAX);
+        tokio::spawn(bookings::tell(self.router.clone(), listener, self.admission.clone(), sender));
+        Ok(Response::new(ReceiverStream::new(batches)))
     }
 }

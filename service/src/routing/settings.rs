@@ -464,6 +464,10 @@ pub struct BookingSettings {
     pub candidates_max: usize,
     /// Bookings of other replicas that are kept.
     pub foreign_max: usize,
+    /// How long the bookings of a replica that is lost are kept.
+    pub foreign_keep: Duration,
+    /// Changes of bookings that a replica which listens may be behind.
+    pub history_max: usize,
 }
 
 impl Default for BookingSettings {
@@ -474,6 +478,8 @@ impl Default for BookingSettings {
             request_id_bytes_max: 256,
             candidates_max: 8192,
             foreign_max: 1 << 20,
+            foreign_keep: Duration::from_secs(10),
+            history_max: 1 << 16,
         }
     }
 }

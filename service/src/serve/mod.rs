@@ -25,7 +25,8 @@ use crate::grpc::proto::lease_service_server::LeaseServiceServer;
 use crate::grpc::proto::routing_service_server::RoutingServiceServer;
 use crate::grpc::proto::worker_service_server::WorkerServiceServer;
 use crate::grpc::{
-    Admission, EventApi, IndexApi, LeaseApi, RoutingApi, ServiceFacts, SmgApi, WorkerApi, proto, start_from_peers,
+    Admission, EventApi, IndexApi, LeaseApi, RoutingApi, ServiceFacts, SmgApi, WorkerApi, follow_bookings, proto,
+    start_from_peers,
 };
 use crate::lanes::spawn_lanes;
 use crate::lease::{EmbeddedStore, EtcdSettings, IndexedWorkers, LeaseStore, Leases, StoreSettings};
@@ -145,7 +146,8 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
     let fleet = fleet.with_wire(resolved.wire.clone()).with_log(shared_log(&resolved)?);
     let fleet = Arc::new(fleet);
     let engine = Arc::new(LookupEngine::new(index, fleet.clone(), resolved.lookup));
-    let desks = Arc::new(Router::new(fleet.clone(), engine.clone(), resolved.routing.clone()));
+    let desks = Router::new(fleet.clone(), engine.clone(), resolved.routing.clone());
+    let desks = Arc::new(desks.exchanging(resolved.replicas.peers.len(), resolved.routing.bookings.history_max));
     let grpc = bind("grpc.listen", resolved.grpc_listen).await?;
     let admin = match resolved.admin_listen {
         Some(addr) => Some(bind("admin.listen", addr).await?),
@@ -187,6 +189,11 @@ pub async fn start_on(resolved: Resolved, pins: Arc<LookupPins>) -> Result<Runni
     }
     let (swept, until) = (parts.leases.clone(), closing.clone());
     tasks.push(tokio::spawn(async move { swept.sweep_until(until).await }));
+    if !resolved.replicas.peers.is_empty() {
+        let (desks, settings) = (parts.desks.clone(), resolved.replicas.clone());
+        let follow = follow_bookings(desks, settings, resolved.grpc.message_bytes_max, closing.clone());
+        tasks.push(tokio::spawn(follow));
+    }
     if let Some(copies) = copies {
         let (fleet, settings, bytes_max) =
             (parts.fleet.clone(), resolved.replicas.clone(), resolved.grpc.message_bytes_max);

@@ -89,6 +89,8 @@ pub struct RawBookings {
     pub request_id_bytes_max: usize,
     pub candidates_max: usize,
     pub foreign_max: usize,
+    pub foreign_keep_ms: u64,
+    pub history_max: usize,
 }
 
 impl Default for RawBookings {
@@ -100,6 +102,8 @@ impl Default for RawBookings {
             request_id_bytes_max: bookings.request_id_bytes_max,
             candidates_max: bookings.candidates_max,
             foreign_max: bookings.foreign_max,
+            foreign_keep_ms: to_millis(bookings.foreign_keep),
+            history_max: bookings.history_max,
         }
     }
 }
@@ -113,6 +117,8 @@ impl RawBookings {
             request_id_bytes_max: bounded(ID_BYTES_MAX, &name("request_id_bytes_max"), self.request_id_bytes_max)?,
             candidates_max: bounded(CANDIDATES_MAX, &name("candidates_max"), self.candidates_max)?,
             foreign_max: bounded(BOOKINGS_MAX, &name("foreign_max"), self.foreign_max)?,
+            foreign_keep: some_millis(&name("foreign_keep_ms"), self.foreign_keep_ms)?,
+            history_max: bounded(BOOKINGS_MAX, &name("history_max"), self.history_max)?,
         })
     }
 }
