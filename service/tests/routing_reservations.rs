@@ -272,3 +272,29 @@ async fn streams_end_with_the_service_and_leave_nothing() {
     assert_eq!(end.code(), Code::Unavailable);
     assert_eq!(desks.totals().open, 0);
 }
+
+/// While nobody holds anything but on the device, tiers are looked at one by one; from the first block elsewhere on, together.
+#[tokio::test]
+async fn a_choice_counts_every_tier_with_the_nearer_ones() {
+    let running = service(|_| (), &["a", "b"]).await;
+    let (mut clients, mut routing) = (clients(&running).await, routing(&running).await);
+    let ids = |ids| Some(proto::select_request::Prompt::TokenIds(proto::TokenIds { ids }));
+    let asked =
+        proto::SelectRequest { model: MODEL.into(), prompt: ids(tokens(5)), dry_run: true, ..Default::default() };
+    let mut select = async || {
+        let is = routing.select(asked.clone()).await.unwrap().into_inner();
+        let matched: Vec<_> = is.matched.iter().map(|m| (m.tier(), m.blocks)).collect();
+        (is.worker, matched, is.predicted_cached_tokens)
+    };
+    clients.apply(vec![batch("a", 0, vec![stored(None, 1, tokens(4))])]).await.unwrap();
+    let whole = 4 * u64::from(BLOCK_SIZE);
+    assert_eq!(select().await, ("a".to_owned(), vec![(proto::Tier::Device, 4)], whole));
+
+    // The end moves to the host: names without content are blocks that the worker has already.
+    let moved = proto::BlocksStored { tier: proto::Tier::Host.into(), engine_hashes: vec![3, 4], ..Default::default() };
+    let moved = proto::Event { event: Some(proto::event::Event::Stored(moved)) };
+    clients.apply(vec![batch("a", 1, vec![moved, removed(&[3, 4])])]).await.unwrap();
+    let matched = vec![(proto::Tier::Device, 2), (proto::Tier::Host, 4)];
+    assert_eq!(select().await, ("a".to_owned(), matched, whole));
+    running.shutdown().await;
+}

@@ -4,6 +4,7 @@ use super::corpus::CorpusSpec;
 use super::fleet::Inside;
 use super::run::{Shares, TrialFigures, TrialSpec, orders, shares, trial};
 use crate::ladder::statistics::interval;
+use crate::simulate::policy_named;
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -22,7 +23,7 @@ pub struct DecideArguments {
     #[arg(long, value_delimiter = ',', default_value = "128,1024", value_parser = clap::value_parser!(u32).range(1..=4096))]
     workers: Vec<u32>,
     /// Policies, in turn.
-    #[arg(long, value_delimiter = ',', default_value = "cache_aware,expected_ttft,least_load", value_parser = policy)]
+    #[arg(long, value_delimiter = ',', default_value = "cache_aware,expected_ttft,least_load", value_parser = policy_named)]
     #[serde(skip)]
     policy: Vec<PolicyName>,
     /// Decisions a second.
@@ -50,11 +51,6 @@ pub struct DecideArguments {
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     json: Option<PathBuf>,
-}
-
-fn policy(name: &str) -> Result<PolicyName, String> {
-    let known = || PolicyName::ALL.map(PolicyName::name).join(", ");
-    PolicyName::from_name(name).ok_or_else(|| format!("none of {}", known()))
 }
 
 /// One policy on one fleet.

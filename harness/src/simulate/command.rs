@@ -57,7 +57,7 @@ pub struct SimulateArguments {
         long,
         value_delimiter = ',',
         default_value = "round_robin,least_load,cache_aware,expected_ttft",
-        value_parser = policy
+        value_parser = policy_named
     )]
     #[serde(skip)]
     policy: Vec<PolicyName>,
@@ -125,7 +125,8 @@ fn rows(text: &str) -> Result<Range<usize>, String> {
     if from < to { Ok(from..to) } else { Err(format!("{from} is not below {to}")) }
 }
 
-fn policy(name: &str) -> Result<PolicyName, String> {
+/// The policy of a name, for command lines.
+pub(crate) fn policy_named(name: &str) -> Result<PolicyName, String> {
     let known = || PolicyName::ALL.map(PolicyName::name).join(", ");
     PolicyName::from_name(name).ok_or_else(|| format!("none of {}", known()))
 }
@@ -269,4 +270,41 @@ fn table(rows: &[Row]) -> Table {
     }
     table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: SimulateArguments,
+    }
+
+    fn world(more: &[&str]) -> Result<WorldSpec, String> {
+        let line = ["simulate", "--trace", "t"].iter().chain(more);
+        let line = Line::try_parse_from(line).map_err(|error| error.to_string())?;
+        line.arguments.world().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        assert_eq!(world(&[]).map(|world| (world.workers, world.loads)), Ok((8, Loads::Polled(1_000))));
+        assert_eq!(world(&["--poll-ms", "0"]).map(|world| world.loads), Ok(Loads::Pushed));
+        for (flag, value, expected) in [
+            ("--workers", "0", "--workers: 0 is not from 1 to 4096"),
+            ("--routers", "65", "--routers: 65 is not from 1 to 64"),
+            ("--seeds", "0", "--seeds: 0 is not from 1 to 1000"),
+            ("--kp-us", "0", "--kp-us: 0 is not from"),
+            ("--calibration", "NaN", "--calibration: NaN is not from"),
+            ("--delay-us", "2e9", "--delay-us: 2000000000 is not from"),
+            ("--rows", "5..5", "5 is not below 5"),
+            ("--policy", "fastest", "none of round_robin, random"),
+        ] {
+            let error = world(&[flag, value]).unwrap_err();
+            assert!(error.contains(expected), "{flag} {value}: {error}");
+        }
+    }
 }

@@ -19,6 +19,7 @@ mod tests;
 mod world;
 
 pub use arrivals::{Arrival, ArrivalError, ArrivalSpec, arrivals, infinite_reuse};
+pub(crate) use command::policy_named;
 pub use command::{SimulateArguments, SimulateError, simulate};
 pub use desk_router::DeskRouter;
 pub use known::Known;

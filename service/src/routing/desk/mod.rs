@@ -312,7 +312,10 @@ impl Desk {
             (Some(approximate), News::Emptied { slot, .. }) => approximate.forget(slot),
             _ => {}
         }
-        self.no_overlap.reset(self.columns.len());
+        // Nobody credits it: it only has to be as long as the columns.
+        if self.no_overlap.blocks.len() != self.columns.len() {
+            self.no_overlap.reset(self.columns.len());
+        }
         let view = View {
             now,
             columns: &self.columns,
